@@ -239,12 +239,14 @@ TEST_CASE("chakra: the traces of Chakra's generator are performed") {
            node(first + 1, compute, micros5 + (dependent ? field(5, varint(first)) : std::string{}));
   };
   for (const bool dependent : {false, true}) CHECK(us(performed(files([&] { return two(dependent); }), loggp)) == 10);
-  for (const auto& [type, goal] : {std::pair{0, "all_reduce 16384 f32 sum"},
-                                   {6, "all_to_all 256 f32"},
-                                   {2, "all_gather 16384 f32"},
-                                   {7, "reduce_scatter 256 f32 sum"},
-                                   {5, "broadcast 16384 f32"},
-                                   {9, "barrier"}}) {
+  for (const auto& each : {std::pair{0, "all_reduce 16384 f32 sum"},
+                           {6, "all_to_all 256 f32"},
+                           {2, "all_gather 16384 f32"},
+                           {7, "reduce_scatter 256 f32 sum"},
+                           {5, "broadcast 16384 f32"},
+                           {9, "barrier"}}) {
+    const int type = each.first;
+    const std::string goal = each.second;
     INFO(goal);
     std::string text = "num_ranks 64\n", after = text;
     for (int r = 0; r < ranks; ++r) {

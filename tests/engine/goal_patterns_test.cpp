@@ -289,8 +289,9 @@ schedule halving_all_reduce(int ranks, std::int64_t bytes, std::int64_t gap_ns) 
 
 TEST_CASE("goal: LogGOPSim's example schedules take what its documents say") {
   // dissemination_16.goal: "22000ns for our example with default parameters", a byte of no length. Here a byte takes a nanosecond.
-  for (const auto& [ranks, rounds] : {std::pair{16, 4}, {32, 5}, {12, 4}})
+  for (const auto& each : {std::pair{16, 4}, {32, 5}, {12, 4}})
     for (const std::int64_t bytes : {std::int64_t{0}, std::int64_t{1}, std::int64_t{1024}}) {
+      const int ranks = each.first, rounds = each.second;
       INFO(ranks << " ranks, " << bytes << " bytes");
       for (const std::int64_t end : ends_ns(performed(dissemination(ranks, bytes))))
         CHECK(end == rounds * (2 * o + L + bytes));

@@ -146,10 +146,11 @@ TEST_CASE("this_machine: what a trace calls is performed as an engine does it, o
     return c;
   };
   planner by{engine_options{}, with_cores(2)};
-  for (const auto& [what, count, text] :
-       {std::tuple{collective::all_reduce, std::size_t{3610}, "all_reduce 3610 f32 sum"},
-        {collective::broadcast, std::size_t{64}, "broadcast 64 f32"},
-        {collective::barrier, std::size_t{0}, "barrier"}}) {
+  for (const auto& each : {std::tuple{collective::all_reduce, std::size_t{3610}, "all_reduce 3610 f32 sum"},
+                           {collective::broadcast, std::size_t{64}, "broadcast 64 f32"},
+                           {collective::barrier, std::size_t{0}, "barrier"}}) {
+    const auto& [what, count, goal] = each;
+    const std::string text = goal;
     INFO(text);
     const auto plan = by.plan_for(asked(what, count), layout::flat(3));
     REQUIRE(plan->on_board());
