@@ -95,6 +95,13 @@ public:
     return std::nullopt;
   }
 
+  /// Messages that no receive has taken, in no order.
+  template <class See>
+  void for_unreceived(See see) const {
+    for (const auto& [k, q] : come_)
+      for (const entry& e : q) see(e.what);
+  }
+
 private:
   using key = std::pair<rank_t, std::int64_t>;
   struct entry {
@@ -179,6 +186,13 @@ public:
       for (const replay_span& s : result_.spans[r]) t.end = std::max(t.end, s.end);
       result_.end_ps = std::max(result_.end_ps, t.end);
     }
+    const auto in_file = [this](op_ref o) { return std::pair{at(o).line, o.rank}; };
+    op_ref first;
+    for (const auto& rank : ranks_)
+      rank.messages.for_unreceived([&](op_ref sent) {
+        if (result_.unreceived++ == 0 || in_file(sent) < in_file(first)) first = sent;
+      });
+    if (result_.unreceived > 0) result_.first_unreceived = place(first);
     result_.use = ways_.use();
     result_.messages = ways_.messages_sent();
     result_.payload_bytes = ways_.payload_sent();

@@ -93,6 +93,9 @@ struct replay_outcome {
   /// Receives whose message had fewer bytes than they take, which is none's fault; the first of them, as a sentence.
   std::uint64_t shorter = 0;
   std::string first_shorter{};
+  /// Messages that nobody received, which a send that does not wait for its receive may leave; the first of the trace.
+  std::uint64_t unreceived = 0;
+  std::string first_unreceived{};
 };
 
 struct replay_options {

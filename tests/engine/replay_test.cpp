@@ -273,6 +273,15 @@ TEST_CASE("replay: what cannot be followed is said, with its place") {
   refused("num_ranks 9\n", {"dgx_h100 has 8 ranks"}, "[study]\npreset = \"dgx_h100\"\nlayout = \"1x8\"\n");
 }
 
+TEST_CASE("replay: messages that nobody receives are told of") {
+  const replay_result r =
+      replayed("num_ranks 2\nrank 0 {\nsend 10b to 1 tag 3\nsend 10b to 1 tag 4\nsend 10b to 1 tag 4\n}\n"
+               "rank 1 {\nrecv 10b from 0 tag 4\n}\n",
+               loggp);
+  REQUIRE(r.remarks.size() == 1);
+  CHECK(r.remarks[0] == "2 messages were never received; the first: t.goal:3: send of rank 0");
+}
+
 TEST_CASE("replay: what is wrong with a machine's file is said, not that its ranks are its own") {
   const auto file = std::filesystem::temp_directory_path() / ("replay_machine_" + std::to_string(::getpid()) + ".toml");
   const std::string on = "[study]\npreset = \"" + file.string() + "\"\n";

@@ -298,6 +298,9 @@ replay_result run_replay(const study_scenario& scenario, const std::shared_ptr<c
   if (const auto& o = result.outcome; o.shorter > 0)
     result.remarks.push_back((o.shorter == 1 ? "a message is" : std::to_string(o.shorter) + " messages are") +
                              std::string{" shorter than what is received; the first: "} + o.first_shorter);
+  if (const auto& o = result.outcome; o.unreceived > 0)
+    result.remarks.push_back((o.unreceived == 1 ? "a message was" : std::to_string(o.unreceived) + " messages were") +
+                             std::string{" never received; the first: "} + o.first_unreceived);
   time_groups(result, trace);
   result.path = path_finder{trace, result.outcome}.find();
   return result;
