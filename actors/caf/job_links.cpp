@@ -239,7 +239,7 @@ void job_links::withdraw_place(const communicator_actors& of, rank_t rank, const
 }
 
 void job_links::let_go(const communicator_actors& of, rank_t rank, const operation_key& which) {
-  mesh_.let_go(of.id, rank, which.epoch, which.peer);
+  mesh_.let_go(of.id, rank, which.epoch, which.peer, which.sending);
 }
 
 void job_links::let_go(const communicator_actors& of, rank_t rank) { mesh_.let_go(of.id, rank); }

@@ -151,7 +151,7 @@ TEST_CASE("stripes are received into the place that was offered for their chunk,
     data.push_back(payload(bytes, sequence));
     job.send(0, data.back(), sequence);
     std::this_thread::sleep_for(std::chrono::microseconds{100 * round});
-    job.each[1]->let_go(9, 1, of_send, -1);
+    job.each[1]->let_go(9, 1, of_send, -1, true);
     std::fill(place.begin(), place.end(), std::byte{5});
     // Behind it the connections are as they were.
     job.each[0]->send_credit(1, {}, {});
@@ -171,7 +171,7 @@ TEST_CASE("whoever lets go of a chunk that goes in stripes may change its memory
     for (std::uint32_t i = 0; i < 24; ++i) made.push_back(payload(4'000'000, i));
     for (std::uint32_t i = 0; i < made.size(); ++i) job.send(0, made[i], i);
     CHECK(comes([&] { return job.heard[1]->chunks.load() > round; }));
-    job.each[0]->let_go(9, 0, of_send, 1);
+    job.each[0]->let_go(9, 0, of_send, 1, true);
     for (auto& m : made) std::fill(m.begin(), m.end(), std::byte{0});
     CHECK(comes([&] { return job.each[0]->waiting_bytes() == 0; }));
     job.each[0]->send_credit(1, {}, {});

@@ -252,8 +252,10 @@ void mesh::let_go_of(Which&& which) {
   }
 }
 
-void mesh::let_go(communicator_id of, rank_t rank, epoch_t epoch, rank_t peer) {
-  for (const auto& table : places_) table->withdraw(of, rank, epoch, peer);
+void mesh::let_go(communicator_id of, rank_t rank, epoch_t epoch, rank_t peer, bool sending) {
+  if (peer < 0 || !sending)
+    for (const auto& table : places_) table->withdraw(of, rank, epoch, peer);
+  if (peer >= 0 && !sending) return;
   let_go_of([&](const piece& p) {
     return p.communicator == of && p.source == rank && p.epoch == epoch && (peer < 0 || p.to == peer);
   });

@@ -120,7 +120,8 @@ public:
   place_table& places(std::uint32_t from) { return *places_[from]; }
   /// Nothing that waits refers any more to what `rank` has sent in that operation, and nothing is received into its memory. Any thread.
   /// @param peer of a send or receive the other rank; −1: all
-  void let_go(communicator_id of, rank_t rank, epoch_t epoch, rank_t peer);
+  /// @param sending of a send or receive, which of the two it is: they may have one number
+  void let_go(communicator_id of, rank_t rank, epoch_t epoch, rank_t peer, bool sending);
   /// The same of everything of a rank that is gone.
   void let_go(communicator_id of, rank_t rank);
 

@@ -285,12 +285,12 @@ public:
     return true;
   }
   bool flush(const operation_key& which) override {
-    std::erase_if(p.parked, [&](const auto& each) {
-      return each.first.epoch == which.epoch && (which.peer < 0 || each.first.to == which.peer);
-    });
-    std::erase_if(p.places, [&](const auto& each) {
-      return each.first.epoch == which.epoch && (which.peer < 0 || each.first.from == which.peer);
-    });
+    // A send and a receive of one peer may have one number.
+    const auto is_of = [&](epoch_t epoch, rank_t other, bool sending) {
+      return epoch == which.epoch && (which.peer < 0 || (which.peer == other && which.sending == sending));
+    };
+    std::erase_if(p.parked, [&](const auto& each) { return is_of(each.first.epoch, each.first.to, true); });
+    std::erase_if(p.places, [&](const auto& each) { return is_of(each.first.epoch, each.first.from, false); });
     return false;
   }
   steady_time now() const override { return w.clock(); }

@@ -314,11 +314,15 @@ void simulation::world::clear(rank_t from, rank_t to, int channel, const credit&
 /// Nothing of that operation is sent any more that was only announced, and nothing received into its buffers.
 /// @param which null: of all of the rank's
 void simulation::world::let_go(rank_t rank, const actors::operation_key* which) {
-  const auto is_of = [&](const chunk_name& n, rank_t other) {
-    return which == nullptr || (n.epoch == which->epoch && (which->peer < 0 || which->peer == other));
+  // A send and a receive of one peer may have one number.
+  const auto is_of = [&](const chunk_name& n, rank_t other, bool sending) {
+    return which == nullptr ||
+           (n.epoch == which->epoch && (which->peer < 0 || (which->peer == other && which->sending == sending)));
   };
-  std::erase_if(parked_, [&](const auto& each) { return each.first.from == rank && is_of(each.first, each.first.to); });
-  std::erase_if(places_, [&](const auto& each) { return each.first.to == rank && is_of(each.first, each.first.from); });
+  std::erase_if(parked_,
+                [&](const auto& each) { return each.first.from == rank && is_of(each.first, each.first.to, true); });
+  std::erase_if(places_,
+                [&](const auto& each) { return each.first.to == rank && is_of(each.first, each.first.from, false); });
 }
 
 void simulation::world::give_back(rank_t from, rank_t to, int channel, const credit& what) {
