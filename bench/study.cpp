@@ -9,6 +9,7 @@
 
 #include "actors/virtual/virtual_run.hpp"
 #include "memory/error.hpp"
+#include "memory/large_pages.hpp"
 #include "protocols/choreographies/choreography.hpp"
 #include "protocols/lower/lowering.hpp"
 #include "protocols/score/score_tally.hpp"
@@ -249,6 +250,7 @@ bool wanted(const std::string& groups, const char* group, bool when_none) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  troupe::put_heap_on_large_pages(std::size_t{1} << 30);
   bool quick = false;
   std::string file, only, match;
   const char* discipline = nullptr;

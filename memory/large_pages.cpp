@@ -2,10 +2,17 @@
 #include "memory/large_pages.hpp"
 
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <cstdint>
+#include <cstdlib>
 #include <limits>
 #include <new>
+
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 
 namespace troupe {
 
@@ -36,6 +43,26 @@ void* take_large(std::size_t bytes) {
 void give_large(void* at, std::size_t bytes) noexcept {
   if (bytes < least) ::operator delete (at, std::align_val_t{line});
   else ::munmap(at, in_pages(bytes));
+}
+
+void put_heap_on_large_pages(std::size_t bytes) noexcept {
+#ifdef __GLIBC__
+  rlimit room{};
+  if (::getrlimit(RLIMIT_AS, &room) != 0 || room.rlim_cur != RLIM_INFINITY) return;
+  constexpr int most_on_heap = 32 << 20;  // the largest that mallopt takes: what is larger is mapped by itself
+  if (bytes > std::numeric_limits<int>::max() || ::mallopt(M_MMAP_THRESHOLD, most_on_heap) == 0) return;
+  ::mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
+  ::mallopt(M_TOP_PAD, static_cast<int>(bytes));
+  const auto before = reinterpret_cast<std::uintptr_t>(::sbrk(0));
+  void* volatile const grown =
+      std::malloc(::mallinfo2().fordblks + line);  // more than is free: the heap grows, and by `bytes` more
+  std::free(grown);
+  ::mallopt(M_TOP_PAD, static_cast<int>(8 * page));
+  const auto begin = (before + page - 1) / page * page, end = reinterpret_cast<std::uintptr_t>(::sbrk(0)) / page * page;
+  if (begin < end) ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
+#else
+  static_cast<void>(bytes);
+#endif
 }
 
 /// @pre alignment ≤ a cache line, which is all that a run's states ask for

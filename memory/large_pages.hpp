@@ -36,6 +36,11 @@ struct large_allocator {
 template <class T>
 using large_vector = std::vector<T, large_allocator<T>>;
 
+/// Puts the next `bytes` of the heap on pages of 2 MiB, where the C library is glibc; elsewhere, and where memory is limited (`ulimit -v`), nothing
+/// changes. What is reserved is not used before it is needed. For a program that fills its heap and ends: what is freed stays the process's. The
+/// library itself never calls this; an embedding program's heap is its own affair.
+void put_heap_on_large_pages(std::size_t bytes) noexcept;
+
 /// The same for what is made piece by piece and goes with the run: nothing is given back before the end.
 class run_memory final : public std::pmr::memory_resource {
 public:

@@ -215,10 +215,8 @@ void traffic::set_up_elements() {
     const auto first =
         std::lower_bound(on_.faults.begin(), on_.faults.end(), static_cast<element_index>(i),
                          [](const hardware_fault& f, element_index wanted) { return f.element < wanted; });
-    auto last = first;
-    while (last != on_.faults.end() && last->element == static_cast<element_index>(i)) ++last;
-    e.first_fault = static_cast<std::uint32_t>(first - on_.faults.begin());
-    e.faults = static_cast<std::uint32_t>(last - first);
+    if (first != on_.faults.end() && first->element == static_cast<element_index>(i))
+      e.first_fault = static_cast<std::uint32_t>(first - on_.faults.begin());
     if (of.discipline == service::fair) {
       e.fair = true;
     } else if (of.discipline == service::max_min) {
@@ -419,7 +417,7 @@ bool traffic::serves_alike(element_index a, element_index b) const {
   const auto& x = elements_[static_cast<std::size_t>(a)];
   const auto& y = elements_[static_cast<std::size_t>(b)];
   return x.fair && y.fair && x.overhead == y.overhead && x.rate == y.rate && x.slow_down == y.slow_down &&
-         x.faults == 0 && y.faults == 0;
+         x.first_fault == no_fault && y.first_fault == no_fault;
 }
 
 /// An element that gets all messages of the fair one before it, each as much later, does what that one did, as much later.
@@ -650,7 +648,8 @@ traffic::passage traffic::reserve_disturbed(element_data& e, std::int64_t head, 
   __extension__ using wide = __int128;
   const std::int64_t start = std::max(head, e.queue.free_at());
   std::int64_t now = start, begin = start, left = alone;  // left: of the work, as it would take alone
-  for (std::uint32_t i = e.first_fault; i < e.first_fault + e.faults; ++i) {
+  const element_index own = on_.faults[e.first_fault].element;
+  for (std::size_t i = e.first_fault; i < on_.faults.size() && on_.faults[i].element == own; ++i) {
     const hardware_fault& f = on_.faults[i];
     if (f.end_ps <= now) continue;
     if (f.begin_ps > now) {

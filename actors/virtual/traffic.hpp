@@ -355,21 +355,23 @@ private:
     std::int64_t begin = 0;
     std::int64_t behind = 0;  ///< the last one of them
   };
-  /// What a message that passes needs of it fills two cache lines; the rest lies behind them.
+  static constexpr std::uint32_t no_fault = 0xffffffffu;
+  /// What a message that passes needs of it: two cache lines.
   struct alignas(64) element_data {
     fifo_state queue;
     std::int64_t latency = 0, overhead = 0;
-    std::uint64_t time_per_byte = 0;                    ///< picoseconds, if that is a whole number
-    bool fair = false;                                  ///< it has a fair_part
+    std::uint64_t time_per_byte = 0;  ///< picoseconds, if that is a whole number
+    bool fair = false;                ///< it has a fair_part
+    bool cut_through = true;
     max_min_state::index shared = max_min_state::none;  ///< of flows_
     element_use use;
     std::uint64_t memo_bytes = ~std::uint64_t{0};  ///< of the last occupancy
     std::int64_t memo_time = 0;
-    std::uint32_t faults = 0, first_fault = 0;  ///< of the hardware's
-    bool cut_through = true;
-    std::int32_t slow_down = 1000;
     std::uint64_t rate = 0;
+    std::int32_t slow_down = 1000;
+    std::uint32_t first_fault = no_fault;  ///< of the hardware's, where all of an element stand together
   };
+  static_assert(sizeof(element_data) == 128);
   /// What is asked of an element that a message will only come to: apart, so that nobody waits for the rest of it.
   struct element_mark {
     std::uint32_t number : 30 = 0;  ///< by the order of first events; 0: none yet
@@ -397,7 +399,7 @@ private:
     std::int64_t start, begin, end;
   };
   passage reserve(element_data& e, std::int64_t head, std::int64_t alone) {
-    if (e.faults != 0) [[unlikely]]
+    if (e.first_fault != no_fault) [[unlikely]]
       return reserve_disturbed(e, head, alone);
     const auto served = e.queue.reserve(head, alone);
     return {served.start, served.start, served.end};

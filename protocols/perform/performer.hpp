@@ -255,9 +255,16 @@ private:
   std::int32_t awakened_ = -1, awakened_again_ = -1;
   std::int32_t turned_ = -1;  ///< the lane of the round
   bool any_order_;
-  datatype type_;
-  memory_map memory_;
-  op reduction_;
+  /// What steps that carry bytes are performed with; code that makes its instructions has none.
+  struct operands {
+    datatype type;
+    memory_map memory;
+    op reduction;
+  };
+  struct no_operands {
+    no_operands(datatype, const memory_map&, const op&) {}
+  };
+  [[no_unique_address]] std::conditional_t<makes_instructions, no_operands, operands> with_;
 };
 
 using performer = basic_performer<program>;
@@ -466,12 +473,12 @@ typename basic_performer<Code>::outcome basic_performer<Code>::perform(Port& por
     return outcome::moved;
   } else {
     switch (i.kind) {
-      case step_kind::send: port.send(lane, i.to, carries ? memory_.at(i.source) : nullptr, bytes); break;
+      case step_kind::send: port.send(lane, i.to, carries ? with_.memory.at(i.source) : nullptr, bytes); break;
       case step_kind::dma_get:
       case step_kind::dma_put:
         if (timed_port<Port> && !carries) break;
         if (l.transfer == transfer_state::none &&
-            !port.transfer(lane, memory_.at(i.target), memory_.at(i.source), bytes))
+            !port.transfer(lane, with_.memory.at(i.target), with_.memory.at(i.source), bytes))
           l.transfer = transfer_state::under_way;
         if (l.transfer == transfer_state::under_way) return stuck(l, lane_wait::reason::transfer, -1);
         l.transfer = transfer_state::none;
@@ -479,7 +486,8 @@ typename basic_performer<Code>::outcome basic_performer<Code>::perform(Port& por
       default:
         if (incoming != nullptr) receive(port, lane, i, *incoming, carries, completes);
         else if (carries)
-          perform_local(i, code_->operands.data(), memory_, type_, reduction_, code_->element_size, code_->sums);
+          perform_local(i, code_->operands.data(), with_.memory, with_.type, with_.reduction, code_->element_size,
+                        code_->sums);
         break;
     }
     return outcome::moved;
@@ -494,7 +502,7 @@ void basic_performer<Code>::expect(Port& port, int lane, const Instruction& i) c
     // The place is the chunk's from the moment when nothing else is lacking: whoever sends it does so after all that the place held before
     // was read (the verifier has proved it), and so it does not matter that the bytes come before this lane looks again.
     const bool keeps_it = writes(i.kind) && !reduces(i.kind) && (!sends(i.kind) || port.can_send(lane, i.to));
-    port.expect(lane, i.from, keeps_it ? memory_.at(i.target) : nullptr, i.elements * code_->element_size);
+    port.expect(lane, i.from, keeps_it ? with_.memory.at(i.target) : nullptr, i.elements * code_->element_size);
   }
 }
 
@@ -510,7 +518,7 @@ void basic_performer<Code>::receive(Port& port, int lane, const Instruction& i, 
     as_received(i.kind, [&](auto step) {
       std::byte* result = nullptr;
       if constexpr (!step.keeps) result = port.slot(lane, i.to, incoming.bytes);
-      else if (carries) result = memory_.at(i.target);
+      else if (carries) result = with_.memory.at(i.target);
       if (carries) {
         const std::byte* data = incoming.data;
         if constexpr (requires { port.fetch(lane, i.from, incoming, result); })
@@ -518,7 +526,7 @@ void basic_performer<Code>::receive(Port& port, int lane, const Instruction& i, 
         if constexpr (!step.combines) {
           if (result != data) troupe::copy(result, data, incoming.bytes);
         } else if constexpr (step.with_target) combine(i, data, result, result, completes);
-        else combine(i, data, memory_.at(i.source), result, completes);
+        else combine(i, data, with_.memory.at(i.source), result, completes);
       }
       port.consume(lane, i.from);
       if constexpr (step.forwards) port.send(lane, i.to, result, i.elements * code_->element_size);
@@ -531,9 +539,7 @@ basic_performer<Code>::basic_performer(const Code& code, int channel, const memo
     : code_(&code),
       lanes_(lane_storage<Code, lane_state>::make(code)),
       any_order_(any_order && reduction.commutative && reduction.associative),
-      type_(type),
-      memory_(memory),
-      reduction_(reduction) {
+      with_{type, memory, reduction} {
   lanes_.resize(static_cast<std::size_t>(code.lanes_per_channel));
   for (int l = 0; l < code.lanes_per_channel; ++l) {
     at(l).code = code.lane(channel, l);
@@ -578,11 +584,11 @@ template <class Code>
 void basic_performer<Code>::combine(const instruction& i, const std::byte* incoming, const std::byte* local,
                                     std::byte* out, bool completes) const {
   if (completes && code_->sums.divisor != 1)
-    reduce_many(type_, reduction_,
+    reduce_many(with_.type, with_.reduction,
                 std::array<const void*, 2>{i.swapped ? local : incoming, i.swapped ? incoming : local},
                 std::array<void*, 1>{out}, i.elements, store_hint::by_size, {nullptr, code_->sums.divisor});
-  else if (i.swapped) reduce(type_, reduction_, local, incoming, out, i.elements);
-  else reduce(type_, reduction_, incoming, local, out, i.elements);
+  else if (i.swapped) reduce(with_.type, with_.reduction, local, incoming, out, i.elements);
+  else reduce(with_.type, with_.reduction, incoming, local, out, i.elements);
 }
 
 extern template class basic_performer<program>;

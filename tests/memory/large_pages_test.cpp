@@ -5,11 +5,18 @@
 
 #include <doctest/doctest.h>
 
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <charconv>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <limits>
 #include <memory_resource>
 #include <new>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -18,6 +25,23 @@ using namespace troupe;
 namespace {
 
 constexpr std::size_t mib = 1 << 20;
+
+/// What the system notes of the mapping that holds `at`; empty if it notes nothing.
+std::string flags_of(const void* at) {
+  std::ifstream maps{"/proc/self/smaps"};
+  const auto wanted = reinterpret_cast<std::uintptr_t>(at);
+  bool inside = false;
+  for (std::string line; std::getline(maps, line);) {
+    std::uintptr_t begin = 0, end = 0;
+    const char* const last = line.data() + line.size();
+    const auto first = std::from_chars(line.data(), last, begin, 16);
+    if (first.ec == std::errc{} && first.ptr != last && *first.ptr == '-' &&
+        std::from_chars(first.ptr + 1, last, end, 16).ec == std::errc{})
+      inside = begin <= wanted && wanted < end;
+    else if (inside && line.starts_with("VmFlags:")) return line;
+  }
+  return {};
+}
 
 bool aligned(const void* at, std::size_t to) { return reinterpret_cast<std::uintptr_t>(at) % to == 0; }
 
@@ -67,3 +91,31 @@ TEST_CASE("run memory: pieces of every size and alignment, none over another") {
     for (std::size_t b = 0; b < pieces[i].second; ++b) whole = whole && pieces[i].first[b] == i % 251;
   CHECK(whole);
 }
+
+#if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+// Performed by the next one, in a process of its own: a heap cannot be taken off again.
+TEST_CASE("large pages: heap, alone" * doctest::skip()) {
+  put_heap_on_large_pages(64 * mib);
+  for (int i = 0; i < 64; ++i) {
+    CAPTURE(i);
+    void* const piece = std::malloc(256 * 1024);
+    std::memset(piece, i, 256 * 1024);
+    const std::string flags = flags_of(static_cast<std::byte*>(piece) + 128 * 1024);
+    // The first ones may fill a page that the heap had begun.
+    if (i >= 16 && !flags.empty()) CHECK(flags.find(" hg") != std::string::npos);
+  }
+}
+
+TEST_CASE("large pages: a heap that was put on them takes its pieces from there") {
+  const pid_t child = fork();
+  if (child == 0) {
+    execl("/proc/self/exe", "test_memory", "--test-case=large pages: heap* alone", "--no-skip", "--minimal", nullptr);
+    _exit(77);
+  }
+  int status = 0;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 77)
+    MESSAGE("not looked at: this program cannot be started by itself");
+  else CHECK(status == 0);
+}
+#endif

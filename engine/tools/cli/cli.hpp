@@ -174,6 +174,9 @@ private:
 /// and so does memory that runs out.
 void prepare_process();
 
+/// Of commands that compute, print and end: what they keep is made piece by piece, and a run of many ranks would else wait for pages.
+inline constexpr std::size_t computing_heap = std::size_t{1} << 30;
+
 /// While alive, an interrupt (Ctrl-C, SIGTERM) calls `then` on a thread of its own, once. If the guard is still there two seconds later
 /// (`then` is looked at between plans and scores, and one can take long), or at a second interrupt, the process ends as interrupted.
 /// One at a time. Make it before any other thread, which would otherwise get the signal.

@@ -10,6 +10,7 @@
 #include "engine/tools/study/compare.hpp"
 #include "engine/tools/study/page.hpp"
 #include "memory/error.hpp"
+#include "memory/large_pages.hpp"
 
 namespace troupe::cli {
 
@@ -44,6 +45,7 @@ std::string words_of(const std::vector<std::string>& own, const std::string& fil
 }
 
 int run(const arguments& of) {
+  put_heap_on_large_pages(computing_heap);
   if (of.b.empty() && of.only_a.empty() && of.only_b.empty())
     usage_error("there is nothing to compare with; name a second file, or change the first with --set-b key=value");
   const configuration config_a = configured(of.a, of.both, of.only_a),

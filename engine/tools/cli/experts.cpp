@@ -9,6 +9,7 @@
 #include "engine/tools/cli/cli.hpp"
 #include "engine/tools/report.hpp"
 #include "memory/error.hpp"
+#include "memory/large_pages.hpp"
 #include "topology/machine/quantities.hpp"
 
 namespace troupe::cli {
@@ -49,6 +50,7 @@ study_scenario scenario_of(const arguments& a, const configuration& config) {
 }
 
 int run(arguments& a) {
+  put_heap_on_large_pages(computing_heap);
   std::vector<std::string> assignments;
   if (!a.machine.empty()) assignments.push_back("study.preset=" + a.machine);
   assignments.insert(assignments.end(), a.config.assignments.begin(), a.config.assignments.end());

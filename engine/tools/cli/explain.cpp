@@ -12,6 +12,7 @@
 #include "engine/tools/study/explain_on.hpp"
 #include "engine/world/join.hpp"
 #include "memory/error.hpp"
+#include "memory/large_pages.hpp"
 
 namespace troupe::cli {
 
@@ -111,6 +112,7 @@ layout placement_in_processes(const std::string& text, int ranks) {
 
 /// The same question about a machine that one does not have.
 int explain_modelled(const arguments& a) {
+  put_heap_on_large_pages(computing_heap);
   if (a.measure) usage_error("--measure performs on this machine, --on models another one: take one of them");
   auto assignments = a.config.assignments;
   const auto say = [&](const std::string& key, const std::string& value) {

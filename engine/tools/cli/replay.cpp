@@ -11,6 +11,7 @@
 #include "engine/tools/report.hpp"
 #include "engine/tools/study/page.hpp"
 #include "memory/error.hpp"
+#include "memory/large_pages.hpp"
 #include "topology/machine/quantities.hpp"
 
 namespace troupe::cli {
@@ -75,6 +76,7 @@ int write_as_chakra(const application& what, const std::string& name, const std:
 }
 
 int run(const arguments& a) {
+  put_heap_on_large_pages(computing_heap);
   std::vector<std::string> assignments;
   if (!a.machine.empty()) assignments.push_back("study.preset=" + a.machine);
   assignments.insert(assignments.end(), a.config.assignments.begin(), a.config.assignments.end());

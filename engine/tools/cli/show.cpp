@@ -8,6 +8,7 @@
 #include "actors/elements/offload/offload_messages.hpp"
 #include "engine/tools/extent.hpp"
 #include "memory/error.hpp"
+#include "memory/large_pages.hpp"
 #include "memory/read_file.hpp"
 #include "protocols/choreographies/choreography.hpp"
 #include "protocols/lower/lowering.hpp"
@@ -123,6 +124,7 @@ void check_descriptor_options(const arguments& a) {
 }
 
 int show(const arguments& a) {
+  put_heap_on_large_pages(computing_heap);
   const interrupt_guard guard;
   check_descriptor_options(a);
   const choreography& which = find(a.choreography);

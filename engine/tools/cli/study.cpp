@@ -23,6 +23,7 @@
 #include "engine/tools/study/study.hpp"
 #include "engine/tools/study/this_machine.hpp"
 #include "memory/error.hpp"
+#include "memory/large_pages.hpp"
 
 namespace troupe::cli {
 
@@ -270,6 +271,7 @@ study_sweep_result run_sweep(const arguments& a, const study_sweep& sweep, const
 }
 
 int run(const arguments& a) {
+  put_heap_on_large_pages(computing_heap);
   if (a.presets || a.published || a.calibrate)
     check_alone(a, a.presets ? "--presets" : a.published ? "--published" : "--calibrate");
   if (a.presets) return list_presets(a.json);

@@ -18,6 +18,7 @@
 #include "engine/planning/choreography_wish.hpp"
 #include "engine/tools/extent.hpp"
 #include "memory/error.hpp"
+#include "memory/large_pages.hpp"
 #include "memory/read_file.hpp"
 #include "protocols/choreographies/choreography.hpp"
 #include "protocols/lower/agreement_round.hpp"
@@ -417,6 +418,7 @@ configuration workload_of(const arguments& a) {
 }
 
 int verify_all(const arguments& a) {
+  put_heap_on_large_pages(computing_heap);
   if (a.all == !a.file.empty())
     usage_error(a.all ? "verify: give a FILE or --all, not both" : "verify: give a FILE, or --all");
   if (!a.file.empty() && !(a.ranks.empty() && a.collective.empty() && a.choreography.empty()))
