@@ -31,17 +31,17 @@ std::int64_t thread_ns() { return cpu_ns(CLOCK_THREAD_CPUTIME_ID); }
 std::int64_t process_ns() { return cpu_ns(CLOCK_PROCESS_CPUTIME_ID); }
 std::int64_t steady_ns() { return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds{1}; }
 
-/// Counts what recording costs, in its scope.
+/// Counts what recording costs, in its scope: of the thread's CPU time, as is told of its process, too.
 template <class Of>
 class costly {
 public:
   explicit costly(const Of& of) : of_(of) {}
   costly(const costly&) = delete;
-  ~costly() { of_.add_cost(steady_ns() - since_); }
+  ~costly() { of_.add_cost(thread_ns() - since_); }
 
 private:
   const Of& of_;
-  const std::int64_t since_ = steady_ns();
+  const std::int64_t since_ = thread_ns();
 };
 
 /// When the thread left its last recorded call, or made the world.
@@ -117,15 +117,15 @@ std::int64_t recorder::computed(bool in_run) const {
 }
 
 void recorder::mark() const {
-  const std::int64_t since = steady_ns();
+  const std::int64_t since = thread_ns();
   if (!visits.empty()) {
     visited call = visits.back();
     visits.pop_back();
     if (call.of != nullptr) call.of->waited(call.rank, call.calls);
   }
-  const std::int64_t now = steady_ns();
+  const std::int64_t now = thread_ns();
   add_cost(now - since);
-  left = {id_, thread_ns(), now};
+  left = {id_, now, steady_ns()};
 }
 
 std::uint64_t recorder::add(rank_data& of, const std::string& operation) {

@@ -4,6 +4,7 @@
 #include "engine/api/engine.hpp"
 #include "engine/planning/planner.hpp"
 #include "engine/tools/study/bounds.hpp"
+#include "engine/tools/study/machine_file.hpp"
 #include "memory/error.hpp"
 #include "tests/seed.hpp"
 
@@ -375,6 +376,51 @@ TEST_CASE("bounds: what several ranks share bounds them together") {
   CHECK(bound(tree, collective::all_reduce) <= 1.01 * whole);
 }
 
+TEST_CASE("bounds: what carries both directions, or everybody's messages, bounds them together") {
+  const auto bound = [](const hardware& on, collective what) {
+    job j;
+    j.bytes = 8 << 20;
+    j.kind.what = what;
+    return bounds_of(on, cuts_of(on), j.kind, shape_of(j, on.ranks), 4, 0).bandwidth_us;
+  };
+  const double whole = (8 << 20) / 1e3;  // µs at 1 GB/s
+  // A half-duplex NIC a server: what enters it waits for what leaves it. Also where a server is one rank.
+  for (const std::string layout : {"2x4", "2x1"}) {
+    CAPTURE(layout);
+    hardware two = build_preset("machine", {0, layout, {}});
+    two.set("nic.bandwidth", "1 GB/s");
+    const double all_reduce = bound(two, collective::all_reduce), all_gather = bound(two, collective::all_gather);
+    two.set("nic.directions", "half");
+    CHECK(bound(two, collective::all_reduce) == doctest::Approx(2 * all_reduce));
+    CHECK(bound(two, collective::all_gather) == doctest::Approx(2 * all_gather));
+    CHECK(bound(two, collective::broadcast) == doctest::Approx(whole));
+  }
+  // 16 ranks behind one core: everybody's bytes pass it.
+  const hardware bus = read_machine(R"(
+name = "bus"
+ranks = 16
+[class.port]
+bandwidth = "100 GB/s"
+[class.core]
+bandwidth = "1 GB/s"
+[[element]]
+for = { r = "ranks" }
+class = "port"
+name = "up {r}"
+pair = "down {r}"
+rank = "r"
+[[element]]
+class = "core"
+name = "core"
+[[route]]
+via = ["up {from}", "core", "down {to}"]
+)",
+                                    "bus.toml", {});
+  CHECK(bound(bus, collective::all_reduce) == doctest::Approx(2 * 15 * whole));
+  CHECK(bound(bus, collective::all_gather) == doctest::Approx(15 * whole));
+  CHECK(bound(bus, collective::gather) == doctest::Approx(15.0 / 16 * whole));
+}
+
 TEST_CASE("a layout of more levels: a message takes the time of the lowest level that joins its ranks") {
   const auto time_of = [](const std::string& layout, const std::string& rest) {
     return run("[study]\npreset = \"fat_tree\"\nsizes = \"64\"\nlayout = \"" + layout + "\"\n" + rest)
@@ -394,10 +440,12 @@ TEST_CASE("a layout of more levels: a message takes the time of the lowest level
 TEST_CASE("bounds: nothing is faster, on any preset, of any collective") {
   for (const char* what : {"all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "gather", "scatter",
                            "all_to_all", "scan", "exscan"})
-    for (const char* machine : {"preset = \"machine\"\nlayout = \"2x4\"", "preset = \"machine\"\nlayout = \"3x2x2\"",
-                                "preset = \"fat_tree\"\nranks = 24\nstructure.radix = 8",
-                                "preset = \"ascend_a2\"\nlayout = \"2x4\"", "preset = \"dgx_h100\"\nlayout = \"2x8\"",
-                                "preset = \"tianhe_32\"", "preset = \"sunway_card\"", "preset = \"gh200_16\""}) {
+    for (const char* machine :
+         {"preset = \"machine\"\nlayout = \"2x4\"",
+          "preset = \"machine\"\nlayout = \"2x4\"\nhardware.nic.directions = \"half\"",
+          "preset = \"machine\"\nlayout = \"3x2x2\"", "preset = \"fat_tree\"\nranks = 24\nstructure.radix = 8",
+          "preset = \"ascend_a2\"\nlayout = \"2x4\"", "preset = \"dgx_h100\"\nlayout = \"2x8\"",
+          "preset = \"tianhe_32\"", "preset = \"sunway_card\"", "preset = \"gh200_16\""}) {
       CAPTURE(what);
       CAPTURE(machine);
       const auto r = run(std::string{"[study]\ncollective = \""} + what +

@@ -135,16 +135,28 @@ double must_enter(const std::vector<bool>& inside, const job_kind& kind, const j
   return bytes;
 }
 
-double seconds_of(const std::vector<machine_cut>& cuts, const job_kind& kind, const job_shape& shape, double e, int n,
-                  rank_t root) {
+/// @param duties of all ranks
+double seconds_of(const std::vector<machine_cut>& cuts, const std::vector<duty>& duties, bool all_must_send,
+                  const job_kind& kind, const job_shape& shape, double e, rank_t root) {
   double seconds = 0;
   std::int64_t looked_at = 0;
   for (const machine_cut& c : cuts) {
-    std::vector<bool> inside(static_cast<std::size_t>(n));
-    for (const int r : c.ranks) inside[static_cast<std::size_t>(r)] = true;
-    seconds = std::max(seconds, must_enter(inside, kind, shape, e, root, looked_at) / c.in_bytes_per_second);
-    inside.flip();
-    seconds = std::max(seconds, must_enter(inside, kind, shape, e, root, looked_at) / c.out_bytes_per_second);
+    duty across, all;
+    for (const int r : c.ranks) {
+      const duty& d = duties[static_cast<std::size_t>(r)];
+      all.out += d.out, all.in += d.in;
+    }
+    if (c.ranks.size() == 1) {
+      across = all;
+    } else {
+      std::vector<bool> inside(duties.size());
+      for (const int r : c.ranks) inside[static_cast<std::size_t>(r)] = true;
+      across.in = must_enter(inside, kind, shape, e, root, looked_at);
+      inside.flip();
+      across.out = must_enter(inside, kind, shape, e, root, looked_at);
+      if (all_must_send) seconds = std::max({seconds, all.out / c.from, all.in / c.to});
+    }
+    seconds = std::max({seconds, across.out / c.out, across.in / c.in, (across.out + across.in) / c.both});
   }
   return seconds;
 }
@@ -159,15 +171,18 @@ study_bounds bounds_of(const hardware& on, const std::vector<machine_cut>& cuts,
   bounds.latency_us = survey.fastest_us();
   const auto e = static_cast<double>(element_size);
   double seconds = 0;
-  for (int r = 0; r < on.ranks; r += survey.stride()) {
-    const duty d = duty_of(kind, shape, e, on.ranks, root, r);
-    seconds = std::max({seconds, d.out / survey.of(r).out, d.in / survey.of(r).in});
+  std::vector<duty> duties;  // of all ranks, if there are cuts
+  for (int r = 0; r < on.ranks; r += cuts.empty() ? survey.stride() : 1) {
+    duties.push_back(duty_of(kind, shape, e, on.ranks, root, r));
+    if (r % survey.stride() == 0)
+      seconds = std::max({seconds, duties.back().out / survey.of(r).out, duties.back().in / survey.of(r).in});
   }
-  const double blocks = traits_of(kind.what).sent_by_all(on.ranks);
+  const double all = traits_of(kind.what).sent_by_all(on.ranks) * e * static_cast<double>(shape.count);
   // Where a switch adds up or copies, nobody need send for that.
-  if (on.switches.empty())
-    seconds = std::max(seconds, blocks * e * static_cast<double>(shape.count) / survey.total_out());
-  seconds = std::max(seconds, seconds_of(cuts, kind, shape, e, on.ranks, root));
+  const bool all_must_send = on.switches.empty();
+  if (all_must_send) seconds = std::max(seconds, all / survey.total_out());
+  if (all_must_send && !cuts.empty()) seconds = std::max(seconds, all / cuts.front().from);
+  seconds = std::max(seconds, seconds_of(cuts, duties, all_must_send, kind, shape, e, root));
   bounds.bandwidth_us = seconds * 1e6;
   return bounds;
 }

@@ -2,7 +2,9 @@
 #include "engine/tools/study/cuts.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
+#include <numeric>
 #include <set>
 #include <span>
 
@@ -47,10 +49,10 @@ public:
     std::vector<machine_cut> cuts;
     std::int64_t ways = 0;
     for (const std::vector<int>& ranks : sets()) {
-      const auto inside = static_cast<std::int64_t>(ranks.size());
-      ways += 2 * inside * (on_.ranks - inside) * channels_;
+      // Not of all ranks, which come first.
+      if (!cuts.empty()) ways += 2 * static_cast<std::int64_t>(ranks.size()) * on_.ranks * channels_;
       if (ways > most_ways) break;
-      cuts.push_back({ranks, capacity(ranks, true), capacity(ranks, false)});
+      cuts.push_back(cut_of(ranks));
     }
     return cuts;
   }
@@ -80,18 +82,89 @@ private:
     return way{along_}.subspan(begins_[at], begins_[at + 1] - begins_[at]);
   }
 
-  /// The ranks that send over each element, without those that are all, or one: those are known from their own ports.
-  std::set<std::vector<int>> sets() const {
+  /// The largest first. Of a set and its complement, between which the same passes, the smaller one.
+  std::vector<std::vector<int>> sets() const {
+    std::vector<int> everybody(static_cast<std::size_t>(on_.ranks));
+    std::iota(everybody.begin(), everybody.end(), 0);
     std::set<std::vector<int>> found;
+    for (std::vector<int>& s : senders()) add(std::move(s), found);
+    for (std::vector<int>& s : parted()) add(std::move(s), found);
+    for (const int r : everybody) found.insert({r});
+    std::vector<std::vector<int>> sets{std::move(everybody)};
+    sets.insert(sets.end(), found.begin(), found.end());
+    std::stable_sort(sets.begin(), sets.end(), [](const auto& a, const auto& b) { return a.size() > b.size(); });
+    return sets;
+  }
+
+  void add(std::vector<int> ranks, std::set<std::vector<int>>& to) const {
+    const auto all = static_cast<std::size_t>(on_.ranks);
+    if (ranks.empty() || ranks.size() == all) return;
+    if (2 * ranks.size() > all) {
+      std::vector<int> others;
+      std::size_t at = 0;
+      for (int r = 0; r < on_.ranks; ++r)
+        if (at < ranks.size() && ranks[at] == r) ++at;
+        else others.push_back(r);
+      ranks.swap(others);
+    }
+    to.insert(std::move(ranks));
+  }
+
+  /// The ranks that send over each element.
+  std::vector<std::vector<int>> senders() const {
     std::vector<std::vector<int>> senders(on_.elements.size());
     for (int from = 0; from < on_.ranks; ++from)
       for (int to = 0; to < on_.ranks; ++to)
         for (int channel = 0; from != to && channel < channels_; ++channel)
           for (const element_index e : way_of(from, to, channel))
             if (auto& s = senders[static_cast<std::size_t>(e)]; s.empty() || s.back() != from) s.push_back(from);
-    for (std::vector<int>& s : senders)
-      if (s.size() > 1 && s.size() < static_cast<std::size_t>(on_.ranks)) found.insert(std::move(s));
+    return senders;
+  }
+
+  /// The parts into which elements divide the ranks that all messages between different parts pass, both ways.
+  std::vector<std::vector<int>> parted() const {
+    struct pair {
+      int low, high;
+    };
+    std::vector<std::vector<pair>> by_element(on_.elements.size());
+    for (int a = 0; a < on_.ranks; ++a)
+      for (int b = a + 1; b < on_.ranks; ++b)
+        for (const element_index e : way_of(a, b, 0))
+          if (on_all_ways(a, b, e)) by_element[static_cast<std::size_t>(e)].push_back({a, b});
+    std::vector<std::vector<int>> found;
+    for (const std::vector<pair>& pairs : by_element) {
+      if (pairs.empty()) continue;
+      std::vector<std::vector<int>> parts;
+      std::vector<int> part_of(static_cast<std::size_t>(on_.ranks), -1);
+      std::size_t at = 0;
+      for (int a = 0; a < on_.ranks; ++a) {
+        std::vector<bool> behind(static_cast<std::size_t>(on_.ranks));
+        for (; at < pairs.size() && pairs[at].low == a; ++at) behind[static_cast<std::size_t>(pairs[at].high)] = true;
+        if (part_of[static_cast<std::size_t>(a)] >= 0) continue;
+        parts.emplace_back();
+        for (int b = a; b < on_.ranks; ++b) {
+          int& its = part_of[static_cast<std::size_t>(b)];
+          if (its >= 0 || behind[static_cast<std::size_t>(b)]) continue;
+          its = a;
+          parts.back().push_back(b);
+        }
+      }
+      // Only if nothing passes it inside a part: each rank has as many behind it as are in other parts.
+      std::size_t expected = 0;
+      for (const std::vector<int>& part : parts)
+        expected += part.size() * (static_cast<std::size_t>(on_.ranks) - part.size());
+      if (expected == 2 * pairs.size() && std::ranges::all_of(pairs, [&](const pair& p) {
+            return part_of[static_cast<std::size_t>(p.low)] != part_of[static_cast<std::size_t>(p.high)];
+          }))
+        std::ranges::move(parts, std::back_inserter(found));
+    }
     return found;
+  }
+  bool on_all_ways(int a, int b, element_index e) const {
+    for (int channel = 0; channel < channels_; ++channel)
+      for (const way w : {way_of(a, b, channel), way_of(b, a, channel)})
+        if (std::ranges::find(w, e) == w.end()) return false;
+    return true;
   }
 
   double rate_of(element_index at) const {
@@ -101,36 +174,54 @@ private:
            on_.elements[static_cast<std::size_t>(at)].slow_down;
   }
 
-  double capacity(const std::vector<int>& ranks, bool out) const {
-    std::vector<bool> in_set(static_cast<std::size_t>(on_.ranks));
-    for (const int r : ranks) in_set[static_cast<std::size_t>(r)] = true;
-    std::vector<int> outside;
-    for (int r = 0; r < on_.ranks; ++r)
-      if (!in_set[static_cast<std::size_t>(r)]) outside.push_back(r);
-    // Which elements are met at a place, counted from the begin, and from the end; as long as the shortest way.
+  /// Which elements some ways meet at a place, counted from the begin, and from the end; as long as the shortest of them.
+  struct places {
     std::vector<std::vector<bool>> from_begin, from_end;
     std::size_t shortest = std::numeric_limits<std::size_t>::max();
-    for (const int r : ranks)
-      for (const int peer : outside)
-        for (int channel = 0; channel < channels_; ++channel) {
-          const way met = out ? way_of(r, peer, channel) : way_of(peer, r, channel);
-          shortest = std::min(shortest, met.size());
-          while (from_begin.size() < met.size())
-            for (auto* const places : {&from_begin, &from_end}) places->emplace_back(on_.elements.size());
-          for (std::size_t k = 0; k < met.size(); ++k) {
-            from_begin[k][static_cast<std::size_t>(met[k])] = true;
-            from_end[k][static_cast<std::size_t>(met[met.size() - 1 - k])] = true;
-          }
-        }
+  };
+  void meet(const way& met, places& of) const {
+    of.shortest = std::min(of.shortest, met.size());
+    while (of.from_begin.size() < std::min(met.size(), of.shortest))
+      for (auto* const all : {&of.from_begin, &of.from_end}) all->emplace_back(on_.elements.size());
+    for (std::size_t k = 0; k < of.shortest; ++k) {
+      of.from_begin[k][static_cast<std::size_t>(met[k])] = true;
+      of.from_end[k][static_cast<std::size_t>(met[met.size() - 1 - k])] = true;
+    }
+  }
+
+  /// Of the elements that are in one of the two.
+  double rate_of(const std::vector<bool>& some, const std::vector<bool>& others) const {
+    double sum = 0;
+    for (std::size_t e = 0; e < some.size(); ++e)
+      if (some[e] || others[e]) sum += rate_of(static_cast<element_index>(e));
+    return sum;
+  }
+  double capacity(const places& of) const {
     double least = unlimited;
-    for (std::size_t k = 0; k < std::min(shortest, from_begin.size()); ++k)
-      for (const auto* const elements : {&from_begin[k], &from_end[k]}) {
-        double sum = 0;
-        for (std::size_t e = 0; e < elements->size(); ++e)
-          if ((*elements)[e]) sum += rate_of(static_cast<element_index>(e));
-        least = std::min(least, sum);
-      }
+    for (std::size_t k = 0; k < std::min(of.shortest, of.from_begin.size()); ++k)
+      for (const auto* const met : {&of.from_begin[k], &of.from_end[k]}) least = std::min(least, rate_of(*met, *met));
     return least;
+  }
+
+  machine_cut cut_of(const std::vector<int>& ranks) const {
+    std::vector<bool> inside(static_cast<std::size_t>(on_.ranks));
+    for (const int r : ranks) inside[static_cast<std::size_t>(r)] = true;
+    places out, in, from, to;
+    for (const int r : ranks)
+      for (int peer = 0; peer < on_.ranks; ++peer)
+        for (int channel = 0; peer != r && channel < channels_; ++channel) {
+          const way away = way_of(r, peer, channel), back = way_of(peer, r, channel);
+          if (ranks.size() > 1) meet(away, from), meet(back, to);
+          if (!inside[static_cast<std::size_t>(peer)]) meet(away, out), meet(back, in);
+        }
+    machine_cut cut{ranks, capacity(out), capacity(in), unlimited, 0, 0};
+    cut.from = ranks.size() > 1 ? capacity(from) : cut.out;
+    cut.to = ranks.size() > 1 ? capacity(to) : cut.in;
+    // An element that carries both is as far from the set on the way out as on the way in.
+    for (std::size_t k = 0; k < std::min({out.shortest, in.shortest, out.from_begin.size(), in.from_begin.size()}); ++k)
+      cut.both =
+          std::min({cut.both, rate_of(out.from_begin[k], in.from_end[k]), rate_of(out.from_end[k], in.from_begin[k])});
+    return cut;
   }
 
   const hardware& on_;
@@ -143,7 +234,7 @@ private:
 }  // namespace
 
 std::vector<machine_cut> cuts_of(const hardware& on) {
-  if (on.ranks < 3 || has_segment(on)) return {};
+  if (on.ranks < 2 || has_segment(on)) return {};
   return cutter{on}.all();
 }
 

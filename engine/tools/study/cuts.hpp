@@ -9,18 +9,19 @@
 
 namespace troupe {
 
-/// A set of ranks and what it may exchange with all others.
+/// A set of ranks and what it may exchange. Rates in bytes per second, of the elements that all those messages pass at one place of their ways;
+/// infinite where they have no limit.
 struct machine_cut {
-  std::vector<int> ranks;  ///< in order; neither none nor all
-  double out_bytes_per_second =
-      0;  ///< of the elements that all ways out of the set pass; infinite where they have no limit
-  double in_bytes_per_second = 0;
+  std::vector<int> ranks;  ///< in order; not none
+  double out, in;          ///< between the set and the others
+  double both;             ///< those two together, which matters where an element carries both
+  double from, to;         ///< of all that ranks of the set send, or get: also to and from each other
 };
 
-/// A set for every element: the ranks whose messages pass it (those of a server for its NIC, those under a leaf switch for its uplinks). What
-/// can leave the set is no more than what the k-th elements, counted from either end, of all ways out of it carry together, for
-/// every k. None where ranks also share memory that has no owner (L2), which messages need not pass, nor where more than a million
-/// ways would have to be looked at.
+/// All ranks, each rank, and a set for every element: the ranks whose messages pass it (those under a leaf switch for its uplinks), and, where it
+/// carries both directions, those that it parts (those of a server for its half-duplex NIC). What can leave the set is no more than what the k-th
+/// elements, counted from either end, of all ways out of it carry together, for every k. None where ranks also share memory that has no owner (L2),
+/// which messages need not pass; no more than a million ways are looked at, the largest sets first.
 std::vector<machine_cut> cuts_of(const hardware& on);
 
 }  // namespace troupe
