@@ -100,6 +100,31 @@ TEST_CASE("replay: messages are matched by sender and tag, in the order of their
   CHECK(r.outcome.ranks[1].compute == 100'000);
 }
 
+TEST_CASE("replay: on the critical path, what a message waits for among others is told from what it takes alone") {
+  const auto on_path = [](const replay_result& r, replay_stretch::part what) {
+    std::int64_t total = 0;
+    for (const replay_stretch& s : r.path)
+      if (s.spent == what) total += s.end_ps - s.begin_ps;
+    return total / 1000;
+  };
+  using part = replay_stretch::part;
+  // Its work, the way and the receiver's work; before it the sender's.
+  const replay_result alone =
+      replayed("num_ranks 3\nrank 0 {\nsend 1000b to 2\n}\nrank 2 {\nrecv 1000b from 0\n}\n", loggp);
+  CHECK(on_path(alone, part::message) == 300 + 1000 + 1000 + 200);
+  CHECK(on_path(alone, part::queue) == 0);
+  // Of two that come together one waits at the receiver's port as long as the other takes it.
+  const replay_result two = replayed(
+      "num_ranks 3\nrank 0 {\nsend 1000b to 2\n}\nrank 1 {\nsend 1000b to 2\n}\nrank 2 {\na: recv 1000b from 0\n"
+      "b: recv 1000b from 1 cpu 1\n}\n",
+      loggp);
+  CHECK(on_path(two, part::message) == 300 + 1000 + 1000 + 200);
+  CHECK(on_path(two, part::queue) == 1000);
+  // A computation waits for its core.
+  const replay_result busy = replayed("num_ranks 1\nrank 0 {\ncalc 50\ncalc 70\n}\n", loggp);
+  CHECK(on_path(busy, part::compute) + on_path(busy, part::core) == 120);
+}
+
 TEST_CASE("replay: a simulation of its own gives the same times") {
   // LogGP with ports: event by event, from the formulas of hardware.hpp alone.
   struct node {
@@ -497,6 +522,7 @@ TEST_CASE("record: the training of the examples is replayed as it was called") {
     CHECK(said.at("recorded_cpu_ps") == made.recorded_cpu_ps);
     CHECK(said.at("recording_ps") == made.recording_ps);
     CHECK(made.recording_ps > 0);
+    CHECK(made.recording_ps < made.recorded_cpu_ps);
     CHECK(said.at("recorded_cores").get<double>() == doctest::Approx(made.recorded_cores));
     CHECK(made.recorded_cpu_ps > std::accumulate(computed.begin(), computed.end(), std::int64_t{0}));
     CHECK(done.out.find("its processes had ") != std::string::npos);

@@ -183,7 +183,9 @@ void time_groups(replay_result& r, const replay_trace& trace) {
 /// Back from the operation that ended last: what each had to wait for last.
 class path_finder {
 public:
-  path_finder(const replay_trace& trace, const replay_outcome& times) : trace_(trace), times_(times) {}
+  path_finder(const replay_trace& trace, const replay_outcome& times, const hardware& on,
+              const protocol_costs& protocol)
+      : trace_(trace), times_(times), on_(on), protocol_(protocol) {}
 
   std::vector<replay_stretch> find() {
     std::size_t most = 0;
@@ -209,6 +211,14 @@ private:
     now_ = std::min(now_, from);
   }
 
+  /// How long the present operation's message takes where nothing else is under way.
+  std::int64_t alone(bool receives, rank_t peer) const {
+    const std::uint64_t bytes = trace_.ranks[static_cast<std::size_t>(rank_)].operations[operation_].amount;
+    const auto cell = static_cast<std::uint64_t>(protocol_.payload);
+    const std::uint64_t wire = (bytes + cell - 1) / cell * static_cast<std::uint64_t>(protocol_.wire);
+    return (on_.time_alone(receives ? peer : rank_, receives ? rank_ : peer, 0, wire) + protocol_.latency).count();
+  }
+
   /// Goes to what the present operation waited for. False: to the start.
   bool step() {
     const replay_span s = span();
@@ -218,14 +228,18 @@ private:
       const replay_span& other = times_.spans[static_cast<std::size_t>(s.from)][s.operation];
       // A message comes when it has left; a collective goes on when its last rank has come; a send ends when it is received.
       const std::int64_t since = kind == op_kind_t::recv ? other.begin + other.work : other.begin;
-      if (kind == op_kind_t::collective) spend(part::collective, since);
-      else spend(part::message, since);
+      if (kind == op_kind_t::collective) {
+        spend(part::collective, since);
+      } else {
+        spend(part::message, std::max(since, now_ - s.work - alone(kind == op_kind_t::recv, s.from)));
+        spend(part::queue, since);
+      }
     } else {
       const part own = kind == op_kind_t::calc         ? part::compute
                        : kind == op_kind_t::collective ? part::collective
                                                        : part::message;
       spend(own, s.begin);
-      spend(part::queue, s.ready);
+      spend(part::core, s.ready);
     }
     if (s.from < 0) return false;
     rank_ = s.from;
@@ -235,6 +249,8 @@ private:
 
   const replay_trace& trace_;
   const replay_outcome& times_;
+  const hardware& on_;
+  const protocol_costs& protocol_;
   rank_t rank_ = -1;
   std::uint32_t operation_ = 0;
   std::int64_t now_ = 0;
@@ -262,6 +278,7 @@ std::string_view name(replay_stretch::part part) noexcept {
     case replay_stretch::part::collective: return "collective";
     case replay_stretch::part::message: return "message";
     case replay_stretch::part::queue: return "queue";
+    case replay_stretch::part::core: return "core";
   }
   return "?";
 }
@@ -302,7 +319,7 @@ replay_result run_replay(const study_scenario& scenario, const std::shared_ptr<c
     result.remarks.push_back((o.unreceived == 1 ? "a message was" : std::to_string(o.unreceived) + " messages were") +
                              std::string{" never received; the first: "} + o.first_unreceived);
   time_groups(result, trace);
-  result.path = path_finder{trace, result.outcome}.find();
+  result.path = path_finder{trace, result.outcome, *result.on, options.protocol}.find();
   return result;
 }
 

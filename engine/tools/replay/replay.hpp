@@ -30,13 +30,15 @@ struct replay_group_row {
 
 /// Why the end was not earlier, from the start.
 struct replay_stretch {
-  enum class part : std::uint8_t { compute, collective, message, queue };
+  /// message: as long as it takes alone; queue: what the same took longer, among others on its way; core: a computation waited for its core
+  enum class part : std::uint8_t { compute, collective, message, queue, core };
+  static constexpr std::size_t parts = 5;
   part spent = part::compute;
   rank_t rank = 0;  ///< whose operation ended it
   std::uint32_t operation = 0;
   std::int64_t begin_ps = 0, end_ps = 0;
 };
-/// "compute", "collective", "message", "queue".
+/// "compute", "collective", "message", "queue", "core".
 std::string_view name(replay_stretch::part part) noexcept;
 
 struct replay_result {

@@ -100,8 +100,8 @@ void print_elements(std::ostream& to, const replay_result& r) {
   }
 }
 
-std::array<std::int64_t, 4> path_totals(const replay_result& r) {
-  std::array<std::int64_t, 4> total{};
+std::array<std::int64_t, replay_stretch::parts> path_totals(const replay_result& r) {
+  std::array<std::int64_t, replay_stretch::parts> total{};
   for (const replay_stretch& s : r.path) total[static_cast<std::size_t>(s.spent)] += s.end_ps - s.begin_ps;
   return total;
 }
@@ -117,8 +117,9 @@ std::string stretch_text(const replay_result& r, const replay_stretch& s) {
   std::string text = "rank " + std::to_string(s.rank) + ": ";
   switch (s.spent) {
     case spent_on::compute: text += "computed"; break;
-    case spent_on::queue: text += "waited for its core"; break;
+    case spent_on::core: text += "waited for its core"; break;
     case spent_on::collective: text += name(r.what->collectives[o.amount].what.kind); break;
+    case spent_on::queue: text += "queued for elements, or shared them: "; [[fallthrough]];
     case spent_on::message:
       text +=
           o.what == replay_operation::kind::send ? "sent to rank " + std::to_string(o.peer) : std::string{"received"};
