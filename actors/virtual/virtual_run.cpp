@@ -64,10 +64,18 @@ virtual_outcome perform_virtually(const score& notes, const call_shape& shape, c
   }
   for (const rank_loss& l : on.losses) time.at(l.at_ps, ways.ranks[static_cast<std::size_t>(l.rank)], loss_event{});
   const auto go_on = [&] {
-    return !by.all->failure && (options.go_on == nullptr || options.go_on(options.context, time.events()));
+    return !by.all->failure && time.now() <= options.give_up_after &&
+           (options.go_on == nullptr || options.go_on(options.context, time.events()));
   };
   const bool done = go_on() && time.run(events_between_looks, go_on);
   if (by.all->failure) std::rethrow_exception(by.all->failure);
+  if (!done && time.now() > options.give_up_after) {
+    virtual_outcome none;
+    none.end_ps = time.now();
+    none.given_up = true;
+    ways.ranks.clear();
+    return none;
+  }
   if (!done) throw error(errc::cancelled, "the virtual run was cancelled");
   check_time(time.now());
   check_ended(by);

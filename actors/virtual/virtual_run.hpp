@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <string>
 #include <vector>
@@ -115,6 +116,8 @@ struct virtual_options {
   /// Called now and then with the number of events so far; false ends the run with error(cancelled).
   bool (*go_on)(void* context, std::uint64_t events) = nullptr;
   void* context = nullptr;
+  /// Of perform_virtually() alone: a run whose clock has gone further may end there, as `given_up`. Picoseconds.
+  std::int64_t give_up_after = std::numeric_limits<std::int64_t>::max();
 };
 
 /// What one element did.
@@ -146,6 +149,7 @@ struct virtual_outcome {
   double buffer_fill =
       -1;  ///< where NICs perform: mean fill of the root's hash buffers, 1 is all but the reserve; −1: they do not
   bool by_states = false;   ///< performed_by: who it was
+  bool given_up = false;    ///< it would end later than `end_ps`, and nothing else is known of it
   std::uint64_t trace = 0;  ///< hash over every event in order: equal runs have equal traces
 };
 

@@ -548,8 +548,12 @@ picoseconds hardware::occupancy(element_index of, std::uint64_t bytes) const {
 picoseconds hardware::time_alone(int from, int to, int channel, std::uint64_t bytes) const {
   std::vector<element_index> elements_passed;
   route(from, to, channel, elements_passed);
+  return time_along(elements_passed, bytes);
+}
+
+picoseconds hardware::time_along(std::span<const element_index> way, std::uint64_t bytes) const {
   picoseconds head{0}, arrival{0}, handshake{0};  // arrival: of the tail at the next element
-  for (const element_index at : elements_passed) {
+  for (const element_index at : way) {
     const element_class& c = class_of(at);
     handshake = std::max(handshake, c.handshake);
     head += c.overhead;

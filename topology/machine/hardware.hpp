@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -223,6 +224,8 @@ public:
   picoseconds occupancy(element_index of, std::uint64_t bytes) const;
   /// Alone on its way, all latencies and overheads included, protocol and host costs not.
   picoseconds time_alone(int from, int to, int channel, std::uint64_t bytes) const;
+  /// The same of a way that is known.
+  picoseconds time_along(std::span<const element_index> way, std::uint64_t bytes) const;
   /// nullptr if there is none of that name.
   const protocol_costs* protocol(std::string_view name) const;
 

@@ -49,11 +49,11 @@ private:
         on_.route(rank, peer, channel, way);
         if (way.empty()) free_out = true;
         else firsts.push_back(way.front());
+        if (channel == 0) fastest_ = std::min(fastest_, static_cast<double>(on_.time_along(way, 0).count()) / 1e6);
         on_.route(peer, rank, channel, way);
         if (way.empty()) free_in = true;
         else lasts.push_back(way.back());
       }
-      fastest_ = std::min(fastest_, static_cast<double>(on_.time_alone(rank, peer, 0, 0).count()) / 1e6);
     }
     rates_.push_back({free_out ? unlimited : sum_of(firsts), free_in ? unlimited : sum_of(lasts)});
   }

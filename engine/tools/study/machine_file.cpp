@@ -6,7 +6,9 @@
 #include <charconv>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
+#include <span>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -24,7 +26,7 @@ namespace {
 
 constexpr std::int64_t most_elements = 2'000'000;
 constexpr std::int64_t most_ranks_of_file = 1 << 20;
-constexpr std::size_t most_nodes = 16384;  ///< every node that ranks sit at has a table of them
+constexpr std::size_t most_nodes = 16384;  ///< a node that many messages go to has a table of them
 
 struct place_in_file {
   std::string file;
@@ -72,34 +74,88 @@ public:
     inside_.resize(out_.size(), no_element);
     inside_[static_cast<std::size_t>(node)] = element;
   }
-  std::size_t size() const { return out_.size(); }
+  std::size_t size() const { return nodes_.size(); }
   const std::map<std::string, int>& nodes() const { return nodes_; }
 
-  /// How far every node is from `to`, in links; −1: it cannot be reached.
-  void measure(int to) {
-    auto& far = distance_[to];
-    if (!far.empty()) return;
-    far.assign(out_.size(), -1);
-    far[static_cast<std::size_t>(to)] = 0;
-    std::vector<int> row{to};
-    for (std::size_t i = 0; i < row.size(); ++i)
-      for (const link& l : out_[static_cast<std::size_t>(row[i])])
-        if (far[static_cast<std::size_t>(l.to)] < 0) {
-          far[static_cast<std::size_t>(l.to)] = far[static_cast<std::size_t>(row[i])] + 1;
-          row.push_back(l.to);
-        }
+  /// A node of `among` that no links join with the first of them; −1: there is none. @pre finished
+  int unreached(const std::vector<int>& among) const {
+    if (among.empty()) return -1;
+    const auto& far = searched(among.front());
+    const auto found =
+        std::ranges::find_if(among, [&](int node) { return far[static_cast<std::size_t>(node)] == nowhere; });
+    return found == among.end() ? -1 : *found;
   }
-  int distance(int from, int to) const { return distance_.at(to)[static_cast<std::size_t>(from)]; }
 
-  /// @pre measured(to), and there is a way
+  /// After the last link.
+  void finish() {
+    first_link_.assign(1, 0);
+    for (const std::vector<link>& of : out_) {
+      links_.insert(links_.end(), of.begin(), of.end());
+      first_link_.push_back(links_.size());
+    }
+    out_ = {};
+  }
+
+  /// @pre finished, and there is a way. From any thread
   void way(int from, int to, int channel, std::vector<element_index>& into) const {
-    const auto& far = distance_.at(to);
+    if (const auto* const known = known_to(to)) return walk(*known, from, to, channel, into);
+    walk(searched(to, from), from, to, channel, into);
+  }
+
+private:
+  struct link {
+    int to;
+    element_index element;
+  };
+
+  std::span<const link> links_of(int node) const {
+    const auto n = static_cast<std::size_t>(node);
+    return std::span{links_}.subspan(first_link_[n], first_link_[n + 1] - first_link_[n]);
+  }
+
+  /// How far nodes are from one of them, in links.
+  using distances = std::vector<std::uint16_t>;
+  static constexpr std::uint16_t nowhere = 0xffff;
+  static_assert(most_nodes < nowhere);
+
+  /// From `to`, of all that are nearer than `until`; −1: of all. The thread's, until it searches again.
+  const distances& searched(int to, int until = -1) const {
+    thread_local distances far;
+    thread_local std::vector<int> reached;
+    const auto at = [](int node) -> std::uint16_t& { return far[static_cast<std::size_t>(node)]; };
+    for (const int node : reached) at(node) = nowhere;  // of the last time
+    far.resize(std::max(far.size(), size()), nowhere);
+    reached.assign(1, to);
+    at(to) = 0;
+    for (std::size_t i = 0; i < reached.size() && (until < 0 || at(until) == nowhere); ++i)
+      for (const link& l : links_of(reached[i]))
+        if (at(l.to) == nowhere) {
+          at(l.to) = static_cast<std::uint16_t>(at(reached[i]) + 1);
+          reached.push_back(l.to);
+        }
+    return far;
+  }
+
+  /// Those to a node that is asked for again are kept: where each is asked for once, most are near.
+  const distances* known_to(int to) const {
+    const std::lock_guard lock{known_->mutex};
+    known_destination& d = known_->to[to];
+    if (d.far.empty() && std::exchange(d.asked, true)) {
+      const distances& far = searched(to);
+      d.far.assign(far.begin(), far.begin() + static_cast<std::ptrdiff_t>(size()));
+    }
+    return d.far.empty() ? nullptr : &d.far;
+  }
+
+  void walk(const distances& far, int from, int to, int channel, std::vector<element_index>& into) const {
     for (int at = from; at != to;) {
-      int nearer = 0;
-      for (const link& l : out_[static_cast<std::size_t>(at)]) nearer += is_nearer(far, at, l);
-      int skip = channel % nearer;
-      for (const link& l : out_[static_cast<std::size_t>(at)]) {
-        if (!is_nearer(far, at, l) || skip-- > 0) continue;
+      const auto nearer = [&, own = far[static_cast<std::size_t>(at)]](const link& l) {
+        return far[static_cast<std::size_t>(l.to)] + 1 == own;
+      };
+      const std::span<const link> links = links_of(at);
+      auto skip = channel == 0 ? 0 : channel % std::ranges::count_if(links, nearer);
+      for (const link& l : links) {
+        if (!nearer(l) || skip-- > 0) continue;
         into.push_back(l.element);
         at = l.to;
         break;
@@ -109,19 +165,21 @@ public:
     }
   }
 
-private:
-  struct link {
-    int to;
-    element_index element;
-  };
-  static int is_nearer(const std::vector<int>& far, int at, const link& l) {
-    return far[static_cast<std::size_t>(l.to)] == far[static_cast<std::size_t>(at)] - 1 ? 1 : 0;
-  }
-
   std::map<std::string, int> nodes_;
-  std::vector<std::vector<link>> out_;
-  std::vector<element_index> inside_;         ///< by node: what a message passes in it
-  std::map<int, std::vector<int>> distance_;  ///< by node that ranks sit at
+  std::vector<std::vector<link>> out_;  ///< by node, until finish()
+  std::vector<link> links_;             ///< after it: of all nodes
+  std::vector<std::size_t> first_link_;
+  std::vector<element_index> inside_;  ///< by node: what a message passes in it
+
+  struct known_destination {
+    bool asked = false;
+    distances far;
+  };
+  struct all_known {
+    std::mutex mutex;
+    std::unordered_map<int, known_destination> to;
+  };
+  std::unique_ptr<all_known> known_ = std::make_unique<all_known>();
 };
 
 class machine_reader {
@@ -538,18 +596,19 @@ private:
     auto variables = std::make_shared<const std::map<std::string, std::int64_t, std::less<>>>(variables_);
     auto names = std::make_shared<const name_table>(names_);
     auto rules = std::make_shared<const std::vector<route_rule>>(std::move(rules_));
-    for (const int node : nodes_of_ranks_) graph_.measure(node);
-    for (const int node : nodes_of_ranks_)
-      if (!nodes_of_ranks_.empty() && graph_.distance(nodes_of_ranks_.front(), node) < 0) {
-        for (const auto& [name, number] : graph_.nodes())
-          if (number == node)
-            wrong(place(all_, "rank"), "no links lead from rank 0's node to \"" + name + "\", where another rank sits");
-      }
+    graph_.finish();
+    if (const int node = graph_.unreached(nodes_of_ranks_); node >= 0)
+      for (const auto& [name, number] : graph_.nodes())
+        if (number == node)
+          wrong(place(all_, "rank"), "no links lead from rank 0's node to \"" + name + "\", where another rank sits");
     auto graph = std::make_shared<const node_graph>(std::move(graph_));
     h.way = [variables, names, rules, graph, nodes = nodes_of_ranks_](int from, int to, int channel,
                                                                       std::vector<element_index>& way) {
-      auto known = *variables;
-      known["from"] = from, known["to"] = to, known["channel"] = channel;
+      std::map<std::string, std::int64_t, std::less<>> known;
+      if (!rules->empty()) {
+        known = *variables;
+        known["from"] = from, known["to"] = to, known["channel"] = channel;
+      }
       for (const route_rule& rule : *rules) {
         try {
           if (rule.when && rule.when->value(known) == 0) continue;

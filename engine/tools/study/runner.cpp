@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cmath>
 #include <future>
+#include <limits>
 #include <numeric>
 #include <optional>
 #include <random>
@@ -44,6 +45,8 @@ constexpr std::size_t most_steps_of_a_candidate = 20'000'000;
 constexpr std::uint64_t least_sliced = 256;
 /// … nor runs with more steps than this, of which each is to be a matter of a second or two.
 constexpr std::uint64_t most_sliced_steps = 2'000'000;
+/// Microseconds.
+constexpr double never = std::numeric_limits<double>::infinity();
 
 /// Integers only, so that every machine draws the same.
 std::vector<std::int64_t> skew_of(const study_scenario& s, int ranks) {
@@ -371,7 +374,7 @@ private:
             if (protocols_.size() == 1) throw error(errc::unsupported, why);
             continue;
           }
-          study_row row = best_cut_of(n, p, shape);
+          study_row row = best_cut_of(n, p, shape, best.choreography.empty() ? never : best.time_us);
           if (best.choreography.empty() || row.time_us < best.time_us) best = std::move(row);
         } catch (const error& wrong) {
           if (scenario_.choreography != "auto" || wrong.code_value() == errc::cancelled) throw;
@@ -394,22 +397,35 @@ private:
   }
 
   /// Where nothing says how long a chunk may be, twice as many slices are tried as long as that is faster: what one more costs grows with
-  /// their number, and what it saves shrinks.
-  study_row best_cut_of(const std::string& choreography, const protocol_costs& protocol, const job_shape& shape) {
+  /// their number, and what it saves shrinks. What can only be slower than `of_others`, or than fewer slices, is not performed to its end.
+  study_row best_cut_of(const std::string& choreography, const protocol_costs& protocol, const job_shape& shape,
+                        double of_others) {
     const attempt whole = attempt_of(choreography, protocol, shape);
-    study_row best = row_of(whole, shape, nullptr);
-    const bool free = scenario_.choreography == "auto" && scenario_.slices == 0 && chunk_bytes_ == 0 && !on_->nics;
-    if (!free || protocol.slot_payload > 0 || scenario_.kind.v_form) return best;
+    const bool free = scenario_.choreography == "auto" && scenario_.slices == 0 && chunk_bytes_ == 0 && !on_->nics &&
+                      protocol.slot_payload == 0 && !scenario_.kind.v_form;
+    study_row best = row_of(whole, shape, nullptr, free ? never : of_others);
+    if (!free || least_of_any_cut(best) > of_others) return best;
     const std::uint64_t cells =
         static_cast<std::uint64_t>(whole.what->notes->parts) * static_cast<std::uint64_t>(scenario_.channels);
     for (int slices = 2; shape.count / cells / static_cast<std::uint64_t>(slices) >= least_sliced; slices *= 2) {
       if (options_.go_on && !options_.go_on()) throw error(errc::cancelled, "interrupted");
       if (best.outcome.steps * 2 > most_sliced_steps) break;
-      study_row row = row_of(attempt_of(choreography, protocol, shape, slices), shape, nullptr);
+      study_row row = row_of(attempt_of(choreography, protocol, shape, slices), shape, nullptr, best.time_us);
       if (row.time_us >= best.time_us) break;
       best = std::move(row);
     }
     return best;
+  }
+
+  /// However it is cut, the same bytes pass each element. Where they may choose their way, nothing is known.
+  double least_of_any_cut(const study_row& row) const {
+    double most = 0;
+    for (std::size_t e = 0; e < row.outcome.use.size() && on_->routing != path_choice::adaptive; ++e) {
+      const auto at = static_cast<element_index>(e);
+      most = std::max(most, static_cast<double>(on_->occupancy(at, row.outcome.use[e].bytes).count()) /
+                                on_->class_of(at).units / 1e6);
+    }
+    return most;
   }
 
   bool cut_by_all() const { return scenario_.channels > 1 || scenario_.kind.v_form || scenario_.slices > 1; }
@@ -427,9 +443,10 @@ private:
   }
 
   /// What is wrong with the score comes before whatever else it led to.
-  study_row row_of(const attempt& a, const job_shape& shape, virtual_recording* recording) {
+  /// @param limit microseconds: what takes longer need not be performed to its end; its time is then more than that, and no more is known
+  study_row row_of(const attempt& a, const job_shape& shape, virtual_recording* recording, double limit = never) {
     try {
-      study_row row = perform(a, shape, recording);
+      study_row row = perform(a, shape, recording, limit);
       confirm(*a.what);
       return row;
     } catch (const error& wrong) {
@@ -438,8 +455,9 @@ private:
     }
   }
 
-  study_row perform(const attempt& a, const job_shape& shape, virtual_recording* recording) {
+  study_row perform(const attempt& a, const job_shape& shape, virtual_recording* recording, double limit) {
     virtual_options o;
+    if (limit < never) o.give_up_after = static_cast<std::int64_t>(std::ceil(limit * 1e6));
     o.protocol = a.protocol;
     o.carry = scenario_.carry;
     o.by = scenario_.by;
