@@ -47,7 +47,7 @@ void check_keys(const configuration& from) {
                           "overlap", "skew_spread"}) {
     const auto at = from.values().find(std::string{"study."} + key);
     if (at != from.values().end() && at->second.origin.from == config_origin::source::command_line)
-      throw error(errc::bad_config, to_string(at->second.origin) + ": study." + key +
+      throw error(errc::bad_config, place_of(at->second.origin) + ": study." + key +
                                         " would do nothing here: the trace says what is performed");
   }
 }
@@ -77,10 +77,7 @@ int write_as_chakra(const application& what, const std::string& name, const std:
 
 int run(const arguments& a) {
   put_heap_on_large_pages(computing_heap);
-  std::vector<std::string> assignments;
-  if (!a.machine.empty()) assignments.push_back("study.preset=" + a.machine);
-  assignments.insert(assignments.end(), a.config.assignments.begin(), a.config.assignments.end());
-  const configuration config = read_study_configuration(a.config.file, assignments);
+  const configuration config = read_study_configuration(a.config.file, on_machine(a.machine, a.config));
   check_keys(config);
   const study_scenario scenario = read_study(config);
   if (a.config.dump) return dump(config);

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a study says of input that it cannot follow: what is wrong, where that stands, and what would be right.
+#include <algorithm>
+#include <sstream>
+
+#include "engine/tools/study/machine_file.hpp"
+#include "engine/tools/study/study.hpp"
+#include "memory/error.hpp"
+#include "tests/engine/program.hpp"
+#include "topology/machine/quantities.hpp"
+
+namespace study_inputs_test {
+
+using namespace troupe;
+using namespace troupe_program;
+
+namespace {
+
+std::string why_refused(const std::string& toml, const std::vector<std::string>& assignments = {}) {
+  try {
+    configuration c;
+    c.add_text(toml, "s.toml");
+    for (const std::string& assignment : assignments) c.set_from_command_line(assignment);
+    static_cast<void>(run_study(read_study(c)));
+  } catch (const error& why) {
+    return why.what();
+  }
+  return "accepted";
+}
+
+std::string ring_study() { return config_folder() + "studies/ring.toml"; }
+
+}  // namespace
+
+TEST_CASE("study, inputs: a message names the option that said it") {
+  const std::string study = "study " + ring_study() + " --set sizes=1K ";
+  check_refused(run(study + "--sweep rnks=8,16"), {"--sweep: unknown key study.rnks; did you mean study.ranks?"});
+  check_refused(run(study + "--sweep ranks=x,y"), {"--sweep: study.ranks is the text \"x\""});
+  check_refused(run(study + "--sweep choreography=ringg,rng"), {"--sweep: study.choreography: there is no"});
+  check_refused(run(study + "--sweep engine.credits=1,2"), {"--sweep engine.credits would do nothing"});
+  // A constant that the machine has not is no matter of a value: before the first run.
+  check_refused(run(study + "--sweep hardware.link.latncy=1us,2us"), {"--sweep: ", "did you mean link.latency?"});
+  check_refused(run(study + "--sweep 'slow.upp 3=2,3'"), {"--sweep: ", "no element \"upp 3\""});
+  check_refused(run("study " + config_folder() + "studies/jobs.toml --sweep job.9.rounds=1,2"),
+                {"--sweep: there is no job 9"});
+  check_refused(run(study + "--set choreography=rign"), {"--set: study.choreography: there is no"});
+  check_refused(run("compare " + ring_study() + " --set-b rnks=8"), {"--set-b: unknown key study.rnks"});
+  check_refused(run("compare " + ring_study() + " --set-a choreography=rign"), {"--set-a: study.choreography"});
+  check_refused(run("compare " + ring_study() + " --set sizes=big --set-b ranks=4"), {"--set: study.sizes"});
+  check_refused(run("explain all_reduce --on flat --type f31"), {"--type: study.type: there is no element type"});
+  check_refused(run("explain all_reduce --on flat --determinism fast"), {"--determinism would do nothing with --on"});
+  check_refused(run("study " + ring_study(), "TROUPE_STUDY_CHOREOGRAPHY=rign"),
+                {"TROUPE_STUDY_CHOREOGRAPHY: study.choreography: there is no"});
+  // Of a value that only some cannot have, the others run, and the line names the option, too.
+  const outcome some = run(study + "--sweep ranks=4,y");
+  CHECK(some.code == 2);
+  check_says(some.out, "refused: --sweep: study.ranks is the text \"y\"");
+}
+
+TEST_CASE("study, inputs: a file may be a pipe") {
+  const std::string four =
+      write("four.toml", "[study]\ntitle = \"Four\"\nranks = 4\nchoreography = \"ring\"\nsizes = \"1K\"\n");
+  const std::string to = (folder() / "piped").string();
+  const auto piped = [&](const std::string& arguments) {
+    const int status =
+        std::system(("cat " + four + " | '" TROUPE_PROGRAM "' " + arguments + " >" + to + " 2>&1").c_str());
+    CHECK(status == 0);
+    return contents(to);
+  };
+  const std::string study = piped("study /dev/stdin --sweep ranks=2,3");
+  check_says(study, "# Four\n");
+  CHECK(rows_of(study).size() == 3);
+  for (const auto& row : rows_of(study)) CHECK(std::find(row.begin(), row.end(), "1024") != row.end());
+  // B is A's file again.
+  const auto rows = rows_of(piped("compare /dev/stdin --set-b ranks=4"));
+  REQUIRE(rows.size() == 1);
+  CHECK(rows[0][5] == "1.000");
+}
+
+TEST_CASE("study, inputs: what is wrong with a job is told at its line") {
+  // Line 5 begins the second job, whose keys follow.
+  const std::string two = "[study]\nranks = 4\n[[study.job]]\ncalls = \"barrier\"\n[[study.job]]\n";
+  const std::vector<std::pair<std::string, std::string>> second{
+      {"ranks = 2\n", "s.toml:5: this [[study.job]] has no calls"},
+      {"calls = \"barrier\"\nrank = 2\n", "s.toml:7: unknown key study.job.rank"},
+      {"calls = \"barrier\"\nrounds = 0\n", "s.toml:7: study.job.rounds is"},
+      {"name = \"b\"\ncalls = \"all_redce 4K\"\n", "s.toml:7: b: calls: a job performs no"},
+      {"name = \"b\"\ncalls = \"all_reduce 4K by rign\"\n", "s.toml:7: b: calls: there is no choreography \"rign\""},
+      {"calls = \"all_reduce 4K\"\n\nchoreography = \"rign\"\n", "s.toml:8: job 1: choreography: there is no"},
+      {"calls = \"all_reduce 4K\"\ntype = \"f31\"\n", "s.toml:7: job 1: type: there is no element type"},
+      {"calls = \"all_reduce 4K\"\nop = \"band\"\n", "s.toml:7: job 1: op: band is no operation of f32"},
+      {"calls = \"barrier\"\nstart = \"soon\"\n", "s.toml:7: job 1: start: \"soon\" is no time"},
+      {"calls = \"barrier\"\nperiod = \"2000s\"\n", "s.toml:7: job 1: period: \"2000s\" is too long"},
+      {"calls = \"barrier\"\non = \"0-x\"\n", "s.toml:7: job 1: on: \"0-x\" is no list of ranks"},
+      {"calls = \"barrier\"\non = \"0\"\nranks = 1\n", "s.toml:8: job 1: ranks: it says both"},
+      {"calls = \"barrier\"\nname = \"job 0\"\n", "s.toml:7: job 0: name: two jobs are called"},
+      {"calls = \"barrier\"\non = \"0\"\ncopies = 2\n", "s.toml:8: job 1: copies: copies on the same ranks"},
+      {"calls = \"barrier\"\n\ncopies = 4096\n", "s.toml:8: job 1: copies: there are at most"},
+  };
+  for (const auto& [text, begin] : second) {
+    const std::string why = why_refused(two + text);
+    CHECK_MESSAGE(why.starts_with(begin), why);
+  }
+  // What only the machine knows: the line is that of the key, not of another one.
+  const std::string one = "[study]\nranks = 4\n[[study.job]]\nname = \"a\"\ncalls = \"all_reduce 4K by ring\"\n";
+  const std::vector<std::pair<std::string, std::string>> first{
+      {"\non = \"0-4\"\n", "s.toml:7: a: on: the machine has no rank 4"},
+      {"on = \"1,1\"\n", "s.toml:6: a: on: rank 1 is named twice"},
+      {"\nranks = 5\n", "s.toml:7: a: ranks: it needs 5 ranks"},
+      {"layout = \"1x3\"\n", "s.toml:6: a: layout: \"1x3\" has 3 ranks, the job 4"},
+      {"layout = \"1xx\"\n", "s.toml:6: a: layout: "},
+      {"\nby = \"nics\"\n", "s.toml:7: a: by: flat has no NICs"},
+      {"root = 4\n", "s.toml:6: a: root: it has no rank 4"},
+      {"\nprotocol = \"fast\"\n", "s.toml:7: a: protocol: flat has no protocol \"fast\"; there are auto, simple"},
+      {"[[study.job]]\nname = \"b\"\ncalls = \"barrier\"\n", "s.toml:6: b: it needs 4 ranks, and none is free"},
+      {"[[study.job]]\ncalls = \"barrier\"\nname = \"b\"\non = \"3\"\n", "s.toml:9: b: on: rank 3 belongs to a"},
+      {"[study.skew]\n1 = \"1us\"\n", "s.toml:7: study.skew.1 would do nothing"},
+      {"[study.faults]\n\"rank 2\" = \"exits at 1us\"\n", "s.toml:7: study.faults.rank 2: ranks are lost in"},
+      {"[study.structure]\nradix = 4\n", ""},
+  };
+  for (const auto& [text, begin] : first) {
+    const std::string why = why_refused(one + text);
+    CHECK_MESSAGE((why.starts_with(begin) && why != "accepted"), why);
+  }
+  CHECK(why_refused("[study]\nranks = 4\n[[study.job]]\nname = \"a\"\ncalls = \"all_reduce 4K by bruck\"\n")
+            .starts_with("s.toml:5: a: all_reduce: bruck does not offer"));
+  // What a job takes from [study] stands there; and what the command line says is its own.
+  const std::string of_study =
+      "[study]\nranks = 4\nprotocol = \"fast\"\n[[study.job]]\nname = \"a\"\ncalls = \"barrier\"\n";
+  CHECK_MESSAGE(why_refused(of_study).starts_with("s.toml:3: study.protocol: flat has no protocol"),
+                why_refused(of_study));
+  const std::string hccl = "[study]\nranks = 4\nchoreography = \"hccl\"\n[[study.job]]\ncalls = \"all_to_all 4K\"\n";
+  CHECK_MESSAGE(why_refused(hccl).starts_with("s.toml:3: study.choreography: hccl is a selection of the study's one"),
+                why_refused(hccl));
+  CHECK_MESSAGE(why_refused(one, {"study.job.0.on=0-4"}).starts_with("--set: a: on: the machine has no rank 4"),
+                why_refused(one, {"study.job.0.on=0-4"}));
+  CHECK_MESSAGE(why_refused(one, {"study.job.calls=all_redce 4K"}).starts_with("--set: a: calls: a job performs no"),
+                why_refused(one, {"study.job.calls=all_redce 4K"}));
+  CHECK(why_refused("[study]\npreset = \"tianhe_32\"\nranks = 8\n[[study.job]]\ncalls = \"all_reduce 16K by "
+                    "halving_doubling\"\n\ncopies = 300\nshare = true\n")
+            .starts_with("s.toml:"));
+}
+
+}  // namespace study_inputs_test
