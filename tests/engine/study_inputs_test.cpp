@@ -32,6 +32,41 @@ std::string ring_study() { return config_folder() + "studies/ring.toml"; }
 
 }  // namespace
 
+TEST_CASE("study, inputs: a rate says its unit") {
+  for (const char* said : {"10", "100e9", "100G", "25 M", "1"}) CHECK_FALSE(parse_rate(said).has_value());
+  CHECK(parse_rate("1 B/s") == 1);
+  CHECK(parse_rate("69.6 GB/s") == 69'600'000'000);
+  CHECK(parse_rate("200Gbit/s") == 25'000'000'000);
+
+  const auto machine = [](const std::string& bandwidth) {
+    try {
+      static_cast<void>(read_machine("ranks = 1\n[class.w]\nbandwidth = " + bandwidth + "\n", "m.toml", {}));
+    } catch (const error& why) {
+      return std::string{why.what()};
+    }
+    return std::string{"accepted"};
+  };
+  CHECK(machine("10") == "m.toml:3: w.bandwidth is \"10\", which says no unit; write, for example, \"10 GB/s\" or "
+                         "\"10 Gbit/s\" (powers of 1000), or \"unlimited\"");
+  check_says(machine("\"400G\""), "\"400G\", which says no unit; write, for example, \"400 GB/s\" or \"400 Gbit/s\"");
+  check_says(machine("10.5"),
+             "m.toml:3: w.bandwidth is \"10.5\", which says no unit; write, for example, \"10.5 GB/s\"");
+  CHECK(machine("0") == "accepted");
+  CHECK(machine("\"unlimited\"") == "accepted");
+  check_says(machine("\"fast\""), "it must be a rate such as \"25 GB/s\" or \"200 Gbit/s\"");
+
+  const std::string study = "[study]\nranks = 4\nchoreography = \"ring\"\n[study.hardware]\n";
+  check_says(why_refused(study + "link.bandwidth = 10\n"), "s.toml:5: link.bandwidth is \"10\", which says no unit");
+  check_says(
+      why_refused(study + "host.reduce_rate = 1e9\n"),
+      "s.toml:5: host.reduce_rate is \"1000000000\", which says no unit; write, for example, \"1000000000 B/s\", or");
+  check_says(why_refused(study, {"hardware.link.bandwidth=10"}), "--set: link.bandwidth is \"10\"");
+  CHECK(why_refused(study + "link.bandwidth = \"10 B/s\"\n") == "accepted");
+
+  check_refused(run("replay none.0.et --memory-rate 2T"), {"--memory-rate", "\"2T\"", "no unit", "2 TB/s"});
+  check_refused(run("replay none.0.et --flops 2TB/s"), {"--flops: \"2TB/s\" is no rate of operations, such as 300T"});
+}
+
 TEST_CASE("study, inputs: a message names the option that said it") {
   const std::string study = "study " + ring_study() + " --set sizes=1K ";
   check_refused(run(study + "--sweep rnks=8,16"), {"--sweep: unknown key study.rnks; did you mean study.ranks?"});

@@ -35,9 +35,7 @@ picoseconds time_of(std::string_view key, std::string_view text) {
 std::uint64_t rate_of(std::string_view key, std::string_view text) {
   if (text == "0" || text == "unlimited") return 0;
   const auto rate = parse_rate(text);
-  if (!rate)
-    wrong(std::string{key} + " is \"" + std::string{text} +
-          "\"; it must be a rate such as \"25 GB/s\" or \"200 Gbit/s\" (powers of 1000), or \"unlimited\"");
+  if (!rate) wrong(std::string{key} + " is " + what_no_rate_is(text) + ", or \"unlimited\"");
   return *rate;
 }
 

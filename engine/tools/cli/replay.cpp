@@ -52,12 +52,17 @@ void check_keys(const configuration& from) {
   }
 }
 
-double per_second(const char* option, const std::string& text) {
+double operations_per_second(const std::string& text) {
+  if (text.empty()) return 0;
+  const auto rate = parse_count(text);
+  if (!rate) usage_error("--flops: \"" + text + "\" is no rate of operations, such as 300T");
+  return static_cast<double>(*rate);
+}
+
+double bytes_per_second(const std::string& text) {
   if (text.empty()) return 0;
   const auto rate = parse_rate(text);
-  if (!rate)
-    throw error(errc::bad_config,
-                std::string{option} + ": \"" + text + "\" is no rate, such as 300T (of operations) or 2TB/s");
+  if (!rate) usage_error("--memory-rate: it is " + what_no_rate_is(text));
   return static_cast<double>(*rate);
 }
 
@@ -94,7 +99,7 @@ int run(const arguments& a) {
   else if (names_chakra(a.files.front())) how.eager_bytes = ~std::uint64_t{0};
   how.progress = [&](const std::string& text) { progress.show(text); };
   how.go_on = [&] { return !interrupted.load(); };
-  trace_reading reading{per_second("--flops", a.flops), per_second("--memory-rate", a.memory_rate), a.groups};
+  trace_reading reading{operations_per_second(a.flops), bytes_per_second(a.memory_rate), a.groups};
   for (const auto& [own, file] : scenario.score_files) reading.own.push_back(own);
   const auto what = std::make_shared<const application>(load_application(a.files, reading));
   if (!a.chakra.empty()) return write_as_chakra(*what, a.chakra, read);
