@@ -176,4 +176,25 @@ TEST_CASE("study, inputs: what is wrong with a job is told at its line") {
             .starts_with("s.toml:"));
 }
 
+TEST_CASE("study, inputs: replay refuses what does nothing where it only writes a trace") {
+  const std::string goal = write("small.goal", "num_ranks 2\nrank 0 {\na: calc 5\n}\nrank 1 {\na: calc 5\n}\n");
+  const std::string to = (folder() / "small").string();
+  const std::string writes = "replay " + goal + " --chakra " + to;
+  for (const char* option : {"--path", "--json x", "--timeline x", "--report x", "--on flat", "--eager 4K"}) {
+    const std::string said = option;
+    check_refused(run(writes + " " + said),
+                  {said.substr(0, said.find(' ')) + " would do nothing with --chakra, which writes the trace instead"});
+  }
+  check_refused(run(writes + " --set hardware.link.latency=1us"),
+                {"--set: study.hardware.link.latency would do nothing"});
+  CHECK(!fs::exists(to + ".0.et"));
+  // What says how the trace is read counts.
+  CHECK(run(writes + " --set study.score_files.mine=" + write("mine.json", "{}")).code == 0);
+  CHECK(fs::exists(to + ".0.et"));
+  CHECK(run("replay " + to + ".0.et " + to + ".1.et --flops 1T --chakra " + to + "2").code == 0);
+  // Chakra's options, of a trace in GOAL.
+  check_refused(run("replay " + goal + " --flops 1T"), {"--flops would do nothing", "GOAL"});
+  check_refused(run("replay " + goal + " --memory-rate 1TB/s"), {"--memory-rate would do nothing", "GOAL"});
+}
+
 }  // namespace study_inputs_test

@@ -3,8 +3,10 @@
 #include "engine/tools/replay/replay.hpp"
 
 #include <atomic>
+#include <initializer_list>
 #include <iostream>
 #include <memory>
+#include <utility>
 
 #include "engine/tools/cli/cli.hpp"
 #include "engine/tools/replay/chakra.hpp"
@@ -52,6 +54,35 @@ void check_keys(const configuration& from) {
   }
 }
 
+/// An option that does nothing is a mistake. @param why the rest of the sentence
+void refuse_useless(std::initializer_list<std::pair<const char*, bool>> options, const std::string& why) {
+  for (const auto& [option, said] : options)
+    if (said) usage_error(std::string{option} + " would do nothing " + why);
+}
+
+/// Where the trace is written in another form nothing is performed: only what says how it is read counts.
+void check_writing(const arguments& a, const configuration& config) {
+  const std::string why = "with --chakra, which writes the trace instead of replaying it";
+  refuse_useless({{"--on", !a.machine.empty()},
+                  {"--eager", !a.eager.empty()},
+                  {"--path", a.path},
+                  {"--json", !a.json.empty()},
+                  {"--timeline", !a.timeline.empty()},
+                  {"--report", !a.report.empty()}},
+                 why);
+  for (const auto& [key, entry] : config.values())
+    if (entry.origin.from == config_origin::source::command_line && key.find("score_files.") == std::string::npos &&
+        !key.starts_with("engine.choreography_libraries."))
+      usage_error(place_of(entry.origin) + ": " + key + " would do nothing " + why);
+}
+
+/// What says how a trace is read that may be in another form.
+void check_reading(const arguments& a) {
+  if (names_chakra(a.files.front())) return;
+  refuse_useless({{"--flops", !a.flops.empty()}, {"--memory-rate", !a.memory_rate.empty()}},
+                 "with a trace in GOAL, whose computations say how long they take");
+}
+
 double operations_per_second(const std::string& text) {
   if (text.empty()) return 0;
   const auto rate = parse_count(text);
@@ -86,6 +117,8 @@ int run(const arguments& a) {
   check_keys(config);
   const study_scenario scenario = read_study(config);
   if (a.config.dump) return dump(config);
+  check_reading(a);
+  if (!a.chakra.empty()) check_writing(a, config);
   std::vector<std::string> read = files_of(config);
   read.insert(read.end(), a.files.begin(), a.files.end());
   if (!a.groups.empty()) read.push_back(a.groups);
@@ -140,7 +173,7 @@ void add_replay(command program, action& chosen) {
       .type_name("RATE");
   sub.add_option("--groups", a->groups, "Chakra: JSON file of communicators' ranks, {\"1\": [0, 2], …}, as ASTRA-sim's")
       .type_name("FILE");
-  sub.add_option("--chakra", a->chakra, "instead: write the trace as Chakra's, NAME.0.et, NAME.1.et, …")
+  sub.add_option("--chakra", a->chakra, "instead of replaying it: write the trace as Chakra's, NAME.0.et, NAME.1.et, …")
       .type_name("NAME");
   sub.add_flag("--path", a->path, "print the critical path");
   sub.add_option("--json", a->json, "write everything as JSON; - for standard output").type_name("FILE");
