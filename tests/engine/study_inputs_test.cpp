@@ -30,6 +30,27 @@ std::string why_refused(const std::string& toml, const std::vector<std::string>&
 
 std::string ring_study() { return config_folder() + "studies/ring.toml"; }
 
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> all;
+  std::istringstream in{text};
+  for (std::string line; std::getline(in, line);) all.push_back(line);
+  return all;
+}
+
+/// The fields of a line of CSV (RFC 4180).
+std::vector<std::string> fields_of(const std::string& line) {
+  std::vector<std::string> fields{""};
+  bool quoted = false;
+  for (std::size_t i = 0; i < line.size(); ++i) {
+    if (line[i] == '"' && quoted && i + 1 < line.size() && line[i + 1] == '"') fields.back() += line[i++];
+    else if (line[i] == '"') quoted = !quoted;
+    else if (line[i] == ',' && !quoted) fields.emplace_back();
+    else fields.back() += line[i];
+  }
+  CHECK(!quoted);
+  return fields;
+}
+
 }  // namespace
 
 TEST_CASE("study, inputs: a rate says its unit") {
@@ -110,6 +131,46 @@ TEST_CASE("study, inputs: a file may be a pipe") {
   const auto rows = rows_of(piped("compare /dev/stdin --set-b ranks=4"));
   REQUIRE(rows.size() == 1);
   CHECK(rows[0][5] == "1.000");
+}
+
+TEST_CASE("study, inputs: the CSV of a sweep has a row for each value, refused ones too") {
+  const outcome o =
+      run("study " + ring_study() + " --set sizes=1K --sweep ranks=4,y,8 --sweep choreography=bruck,ring --csv -");
+  CHECK(o.code == 2);
+  const auto lines = lines_of(o.out);
+  REQUIRE(lines.size() == 7);
+  const auto heading = fields_of(lines[0]);
+  CHECK(heading.back() == "refused");
+  const auto column = [&](const char* name) {
+    return static_cast<std::size_t>(std::find(heading.begin(), heading.end(), name) - heading.begin());
+  };
+  std::vector<std::string> values;
+  for (std::size_t i = 1; i < lines.size(); ++i) {
+    const auto fields = fields_of(lines[i]);
+    INFO(lines[i]);
+    REQUIRE(fields.size() == heading.size());
+    values.push_back(fields[0] + "=" + fields[1]);
+    const bool refused = fields[1] == "y" || fields[1] == "bruck";
+    CHECK(fields.back().empty() != refused);
+    for (const char* figure : {"bytes", "time_us", "busbw", "bound_us", "steps", "failed"})
+      CHECK(fields[column(figure)].empty() == refused);
+  }
+  // In the order in which they were asked for.
+  CHECK(values ==
+        std::vector<std::string>{"=", "ranks=4", "ranks=y", "ranks=8", "choreography=bruck", "choreography=ring"});
+  check_says(fields_of(lines[3]).back(), "study.ranks is the text \"y\"; it must be");
+  check_says(fields_of(lines[5]).back(), "bruck does not offer all_reduce");
+
+  // Of jobs; whose names may be anything.
+  const std::string jobs = write("named.toml", "[study]\nranks = 4\n[[study.job]]\nname = 'a, \"b\"'\n"
+                                               "calls = \"all_reduce 4K by ring\"\n");
+  const auto of_jobs = lines_of(run("study " + jobs + " --sweep job.rounds=2,none --csv -").out);
+  REQUIRE(of_jobs.size() == 6);  // a line a job and a line a call, of what is refused one
+  for (const std::string& line : of_jobs) CHECK(fields_of(line).size() == fields_of(of_jobs[0]).size());
+  CHECK(fields_of(of_jobs[1])[2] == "a, \"b\"");
+  CHECK(fields_of(of_jobs[5])[1] == "none");
+  CHECK(fields_of(of_jobs[5])[2].empty());
+  check_says(fields_of(of_jobs[5]).back(), "study.job.rounds is the text \"none\"");
 }
 
 TEST_CASE("study, inputs: what is wrong with a job is told at its line") {
