@@ -88,6 +88,32 @@ TEST_CASE("study, inputs: a rate says its unit") {
   check_refused(run("replay none.0.et --flops 2TB/s"), {"--flops: \"2TB/s\" is no rate of operations, such as 300T"});
 }
 
+TEST_CASE("study, inputs: route, on a machine of the study") {
+  CHECK(run("route 3 5 --on flat").out == "rank 3 → up 3 → down 5 → rank 5\n");
+  const outcome own = run("route 0 6 --on " + config_folder() + "machines/torus.toml");
+  CHECK(own.code == 0);
+  CHECK(own.out == "rank 0 → node 0.0 - node 1.0 → node 1.0 - node 2.0 → node 2.0 - node 2.1 → rank 6\n");
+  // Channel 1 takes another one of the shortest ways; parameters are those of a study.
+  CHECK(run("route 0 6 --channel 1 --on " + config_folder() + "machines/torus.toml").out != own.out);
+  CHECK(run("route 0 6 --set structure.x=7 --on " + config_folder() + "machines/torus.toml").out ==
+        "rank 0 → node 0.0 - node 6.0 → rank 6\n");
+  check_says(run("route 0 9 --on dgx_h100 --layout 2x8").out, "nic");
+  const json way = json::parse(run("route 3 5 --on flat --json").out);
+  CHECK(way["machine"] == "flat");
+  CHECK(way["layout"] == "8");
+  CHECK(way["elements"] == json{"up 3", "down 5"});
+  CHECK(way["direct"] == false);
+  CHECK(run("route 3 3 --on flat").out == "rank 3 → rank 3 (direct)\n");
+  check_refused(run("route 0 16 --on flat"), {"no rank 16", "flat", "0 to 7"});
+  check_refused(run("route 0 1 --on flatt"), {"flatt", "did you mean flat?"});
+  check_refused(run("route 0 1 --on flat --nic-ports 2"), {"--nic-ports would do nothing with --on"});
+  check_refused(run("route 0 1 --layout 2x2 --set structure.x=7"), {"--set would do nothing without --on"});
+  CHECK(run("route 0 6 --config " + config_folder() + "studies/torus.toml").out == own.out);
+  check_refused(run("route 0 1 --on flat --set hardware.link.latency=5us"), {"hardware.link.latency would do nothing"});
+  check_refused(run("route 0 1 --on flat --set sizes=4K"), {"--set: study.sizes would do nothing"});
+  check_refused(run("route 0 1"), {"--layout", "--on"});
+}
+
 TEST_CASE("study, inputs: a message names the option that said it") {
   const std::string study = "study " + ring_study() + " --set sizes=1K ";
   check_refused(run(study + "--sweep rnks=8,16"), {"--sweep: unknown key study.rnks; did you mean study.ranks?"});
