@@ -53,6 +53,8 @@ std::vector<std::string> fields_of(const std::string& line) {
 
 }  // namespace
 
+// -- rates ------------------------------------------------------------------------------------------------------------
+
 TEST_CASE("study, inputs: a rate says its unit") {
   for (const char* said : {"10", "100e9", "100G", "25 M", "1"}) CHECK_FALSE(parse_rate(said).has_value());
   CHECK(parse_rate("1 B/s") == 1);
@@ -88,6 +90,8 @@ TEST_CASE("study, inputs: a rate says its unit") {
   check_refused(run("replay none.0.et --flops 2TB/s"), {"--flops: \"2TB/s\" is no rate of operations, such as 300T"});
 }
 
+// -- a machine's ways -------------------------------------------------------------------------------------------------
+
 TEST_CASE("study, inputs: route, on a machine of the study") {
   CHECK(run("route 3 5 --on flat").out == "rank 3 → up 3 → down 5 → rank 5\n");
   const outcome own = run("route 0 6 --on " + config_folder() + "machines/torus.toml");
@@ -113,6 +117,8 @@ TEST_CASE("study, inputs: route, on a machine of the study") {
   check_refused(run("route 0 1 --on flat --set sizes=4K"), {"--set: study.sizes would do nothing"});
   check_refused(run("route 0 1"), {"--layout", "--on"});
 }
+
+// -- sweeps -----------------------------------------------------------------------------------------------------------
 
 TEST_CASE("study, inputs: a message names the option that said it") {
   const std::string study = "study " + ring_study() + " --set sizes=1K ";
@@ -199,6 +205,8 @@ TEST_CASE("study, inputs: the CSV of a sweep has a row for each value, refused o
   check_says(fields_of(of_jobs[5]).back(), "study.job.rounds is the text \"none\"");
 }
 
+// -- jobs -------------------------------------------------------------------------------------------------------------
+
 TEST_CASE("study, inputs: what is wrong with a job is told at its line") {
   // Line 5 begins the second job, whose keys follow.
   const std::string two = "[study]\nranks = 4\n[[study.job]]\ncalls = \"barrier\"\n[[study.job]]\n";
@@ -263,6 +271,8 @@ TEST_CASE("study, inputs: what is wrong with a job is told at its line") {
             .starts_with("s.toml:"));
 }
 
+// -- replay, writing instead --------------------------------------------------------------------------------------------
+
 TEST_CASE("study, inputs: replay refuses what does nothing where it only writes a trace") {
   const std::string goal = write("small.goal", "num_ranks 2\nrank 0 {\na: calc 5\n}\nrank 1 {\na: calc 5\n}\n");
   const std::string to = (folder() / "small").string();
@@ -282,6 +292,48 @@ TEST_CASE("study, inputs: replay refuses what does nothing where it only writes 
   // Chakra's options, of a trace in GOAL.
   check_refused(run("replay " + goal + " --flops 1T"), {"--flops would do nothing", "GOAL"});
   check_refused(run("replay " + goal + " --memory-rate 1TB/s"), {"--memory-rate would do nothing", "GOAL"});
+}
+
+// -- faults -------------------------------------------------------------------------------------------------------------
+
+TEST_CASE("study, inputs: faults are of fifo elements; of others they are refused, at their line") {
+  const std::string ring = "[study]\nranks = 4\nchoreography = \"ring\"\nsizes = \"1M\"\n";
+  for (const char* discipline : {"fair", "max_min"})
+    for (const char* fault : {"down from 5us to 15us", "4 from 5us"}) {
+      const std::string why = why_refused(ring + "[study.faults]\n\"up 3\" = \"" + fault +
+                                          "\"\n[study.hardware]\nlink.discipline = \"" + discipline + "\"\n");
+      CHECK_MESSAGE(why.starts_with("s.toml:6: faults.up 3: up 3 is " + std::string{discipline} + "; "), why);
+      check_says(why, "discipline = fifo");
+      check_says(why, "slow.up 3");
+    }
+  // A rank is lost on any; and an element may be slow all the time.
+  for (const char* discipline : {"fifo", "fair", "max_min"}) {
+    const std::string of = "[study.hardware]\nlink.discipline = \"" + std::string{discipline} + "\"\n";
+    CHECK(why_refused(ring + "[study.faults]\n\"rank 3\" = \"exits at 5us\"\n" + of) == "accepted");
+    CHECK(why_refused(ring + "[study.slow]\n\"up 3\" = 2\n" + of) == "accepted");
+  }
+  CHECK(why_refused(ring + "[study.faults]\n\"up 9\" = \"2 from 5us\"\n").starts_with("s.toml:6: "));
+  CHECK(why_refused(ring + "[study.slow]\n\"up 9\" = 2\n").starts_with("s.toml:6: "));
+  CHECK(why_refused(ring + "[study.skew]\n9 = \"2us\"\n").starts_with("s.toml:6: study.skew.9: there is no rank 9"));
+}
+
+TEST_CASE("study, inputs: either direction of a half-duplex pair can be slow, or fail") {
+  const std::string ring = "[study]\nranks = 4\nchoreography = \"ring\"\nsizes = \"1M\"\n[study.hardware]\n"
+                           "link.directions = \"half\"\n";
+  const auto time = [&](const std::string& more) {
+    configuration c;
+    c.add_text(ring + more, "s.toml");
+    return run_study(read_study(c)).rows.at(0).time_us;
+  };
+  for (const std::string of :
+       {"[study.slow]\n\"NAME 3\" = 4\n", "[study.faults]\n\"NAME 3\" = \"down from 5us to 90us\"\n"}) {
+    const auto named = [&](const std::string& name) {
+      std::string text = of;
+      return text.replace(text.find("NAME"), 4, name);
+    };
+    CHECK(time(named("up")) > time(""));
+    CHECK(time(named("down")) == time(named("up")));
+  }
 }
 
 }  // namespace study_inputs_test

@@ -306,14 +306,16 @@ void hardware::slow_down(std::string_view wanted, double times) {
     elements[static_cast<std::size_t>(e)].slow_down = static_cast<std::int32_t>(std::lround(times * 1000));
 }
 
-/// Those whose name is this, or begins with it up to a space. Directions that share an element (half duplex) are still two here.
+/// Those whose name is this, or begins with it up to a space. Of directions that share an element (half duplex), that one, once.
 std::vector<element_index> hardware::named(std::string_view wanted) const {
   std::vector<element_index> found;
   for (std::size_t i = 0; i < elements.size(); ++i) {
     const std::string_view n = elements[i].name;
     if (n == wanted || (n.starts_with(wanted) && n.size() > wanted.size() && n[wanted.size()] == ' '))
-      found.push_back(static_cast<element_index>(i));
+      found.push_back(resolved(static_cast<element_index>(i)));
   }
+  std::sort(found.begin(), found.end());
+  found.erase(std::unique(found.begin(), found.end()), found.end());
   if (!found.empty()) return found;
   std::vector<std::string_view> names;
   for (const hardware_element& e : elements) names.push_back(e.name);
@@ -397,6 +399,11 @@ void hardware::disturb(std::string_view wanted, std::string_view times) {
       std::ranges::none_of(elements, [&](const hardware_element& e) { return e.name == wanted; }))
     wrong(key + ": a rank exits or stops; write, for example, \"exits at 2ms\", or \"stops at 2ms silence 500ms\"");
   for (const element_index e : named(wanted)) {
+    if (const service served = class_of(e).discipline; served != service::fifo)
+      wrong(key + ": " + elements[static_cast<std::size_t>(e)].name + " is " +
+            std::string{services[static_cast<std::size_t>(served)]} +
+            "; faults are of fifo elements, so say discipline = fifo, or let it be slow all the time: slow." +
+            std::string{wanted} + " = 4");
     std::string_view rest = times;
     while (true) {
       const auto comma = rest.find(',');
@@ -531,11 +538,13 @@ hardware part_of(const hardware& whole, std::vector<int> members, const layout& 
   return made;
 }
 
+element_index hardware::resolved(element_index of) const {
+  const hardware_element& e = elements[static_cast<std::size_t>(of)];
+  return e.twin != no_element && classes[e.of].directions == duplex::half ? std::min(of, e.twin) : of;
+}
+
 void hardware::resolve(std::vector<element_index>& into) const {
-  for (element_index& at : into) {
-    const hardware_element& e = elements[static_cast<std::size_t>(at)];
-    if (e.twin != no_element && classes[e.of].directions == duplex::half) at = std::min(at, e.twin);
-  }
+  for (element_index& at : into) at = resolved(at);
 }
 
 picoseconds hardware::occupancy(element_index of, std::uint64_t bytes) const {
