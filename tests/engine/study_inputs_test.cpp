@@ -145,6 +145,26 @@ TEST_CASE("study, inputs: a message names the option that said it") {
   check_says(some.out, "refused: --sweep: study.ranks is the text \"y\"");
 }
 
+TEST_CASE("study, inputs: what is wrong with the machine that is asked for is told at the line that asks") {
+  const std::vector<std::pair<std::string, std::string>> cases{
+      {"ranks = 4\npreset = \"flatt\"\n", "s.toml:3: there is no preset flatt"},
+      {"ranks = 4\n[study.structure]\nradix = 3\n", "s.toml:4: study.structure.radix: preset flat has no radix"},
+      {"preset = \"fat_tree\"\n[study.structure]\nradix = \"few\"\n",
+       "s.toml:4: study.structure.radix is \"few\"; it must be"},
+      {"preset = \"machine\"\nlayout = \"2x\"\n", "s.toml:3: layout: "},
+      {"ranks = 3\npreset = \"machine\"\nlayout = \"2x4\"\n", "s.toml:3: preset machine: the layout 2x4x1 has 8"},
+      {"preset = \"" + config_folder() + "machines/torus.toml\"\nranks = 3\n", "s.toml:3: study.ranks: "},
+      {"preset = \"" + config_folder() + "machines/torus.toml\"\nstructure.x = \"a\"\n",
+       "s.toml:3: study.structure.x: parameter x is \"a\""},
+  };
+  for (const auto& [text, begin] : cases) {
+    const std::string why = why_refused("[study]\n" + text);
+    CHECK_MESSAGE(why.starts_with(begin), why);
+  }
+  check_refused(run("explain all_reduce --on flatt"), {"--on: there is no preset flatt"});
+  check_refused(run("study " + ring_study() + " --sweep preset=flatt,flatr"), {"--sweep: there is no preset flatt"});
+}
+
 TEST_CASE("study, inputs: a file may be a pipe") {
   const std::string four =
       write("four.toml", "[study]\ntitle = \"Four\"\nranks = 4\nchoreography = \"ring\"\nsizes = \"1K\"\n");

@@ -709,7 +709,7 @@ hardware machine_hardware(const machine& of) {
 
 int preset_request::number(std::string_view key, int otherwise, int least, int most) const {
   for (const auto& [said, value] : structure)
-    if (said == key) return static_cast<int>(integer_of(key, value, least, most));
+    if (said == key) return static_cast<int>(integer_of("study.structure." + said, value, least, most));
   return otherwise;
 }
 
@@ -742,7 +742,7 @@ hardware build_preset(const std::vector<preset>& all, std::string_view wanted, c
   }
   for (const auto& [key, value] : request.structure)
     if (!listed(at->structure, key))
-      wrong("preset " + std::string{wanted} + " has no " + key +
+      wrong("study.structure." + key + ": preset " + std::string{wanted} + " has no " + key +
             (at->structure.empty() ? "" : "; it has " + std::string{at->structure}));
   hardware made = at->build(request);
   made.validate();

@@ -217,7 +217,8 @@ bool refuses_the_value(errc code) {
 void check_sweep(const configuration& base, const study_sweep& sweep) {
   // These keys only the machine knows.
   bool of_machine = false;
-  for (const char* table : {"study.structure.", "study.hardware.", "study.slow.", "study.faults."})
+  for (const char* table :
+       {"study.preset", "study.layout", "study.structure.", "study.hardware.", "study.slow.", "study.faults."})
     of_machine = of_machine || in_study(sweep.key).starts_with(table);
   std::exception_ptr first;
   for (const std::string& value : sweep.values) try {

@@ -630,10 +630,26 @@ void at_place_of(const study_scenario& s, const std::string& key, Action action)
   }
 }
 
+/// The key that a sentence about building the machine is about: what it begins with. A machine's file names its own lines.
+std::string key_told_of(std::string_view sentence) {
+  if (sentence.starts_with("study.")) return std::string{sentence.substr(0, sentence.find_first_of(": "))};
+  if (sentence.starts_with("layout: ")) return "study.layout";
+  if (sentence.starts_with("preset ") || sentence.starts_with("there is no preset ")) return "study.preset";
+  return {};
+}
+
+study_machine built_machine_of(const study_scenario& s) {
+  try {
+    return build_study_machine(s.preset_name, s.request);
+  } catch (const error& why) {
+    throw error(why.code_value(), said_at(s, key_told_of(why.what())) + why.what());
+  }
+}
+
 }  // namespace
 
 study_machine study_machine_of(const study_scenario& s) {
-  study_machine made = build_study_machine(s.preset_name, s.request);
+  study_machine made = built_machine_of(s);
   for (const auto& [key, value] : s.overrides)
     at_place_of(s, "study.hardware." + key, [&, &key = key, &value = value] { made.on.set(key, value); });
   for (const auto& [element, times] : s.slow)
