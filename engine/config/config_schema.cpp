@@ -325,4 +325,6 @@ std::string to_string(const config_origin& origin) {
   return {};
 }
 
+std::string place_of(const config_origin& origin) { return origin.where.empty() ? to_string(origin) : origin.where; }
+
 }  // namespace troupe

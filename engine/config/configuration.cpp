@@ -54,11 +54,6 @@ std::string_view title_of(const table_list& list) { return list.prefix.substr(0,
   throw error(errc::bad_config, place + ": " + sentence);
 }
 
-/// As messages begin: "study.toml:12", "TROUPE_ENGINE_CREDITS", "--set", "API".
-std::string place_of(const config_origin& origin) {
-  return origin.from == source::command_line ? "--set" : origin.where.empty() ? to_string(origin) : origin.where;
-}
-
 /// "….*" stands for one name, "….**" for any text, dots included.
 bool is_wild(std::string_view key) { return key.ends_with(".*") || key.ends_with(".**"); }
 bool is_deep(std::string_view key) { return key.ends_with(".**"); }
@@ -373,6 +368,7 @@ private:
         fail(at(one).where, "this [[" + title + "]] has no " + std::string{list.necessary} + "; say, for example, " +
                                 std::string{list.example});
       into_.lists_[number].push_back(std::move(table));
+      into_.list_origins_[number].push_back(at(one));
     }
   }
 
@@ -497,12 +493,12 @@ void configuration::add_environment(std::span<const std::string> variables) {
   }
 }
 
-void configuration::set_from_command_line(std::string_view assignment) {
+void configuration::set_from_command_line(std::string_view assignment, std::string_view option) {
   const auto equals = assignment.find('=');
   if (equals == std::string_view::npos || equals == 0)
-    fail("--set",
+    fail(std::string{option},
          "\"" + std::string{assignment} + "\" is no assignment; write key=value, for example engine.credits=4");
-  set(assignment.substr(0, equals), assignment.substr(equals + 1), {source::command_line, "--set"});
+  set(assignment.substr(0, equals), assignment.substr(equals + 1), {source::command_line, std::string{option}});
 }
 
 std::string configuration::full_key(std::string_view key) {

@@ -57,10 +57,12 @@ std::string what_is_right(const config_setting& setting);
 /// Where a value came from.
 struct config_origin {
   enum class source : std::uint8_t { initial, file, environment, command_line, api } from = source::initial;
-  std::string where{};  ///< "study.toml:12", "TROUPE_ENGINE_CREDITS"
+  std::string where{};  ///< "study.toml:12", "TROUPE_ENGINE_CREDITS", "--set"
 };
 /// "default", "study.toml:12", "environment TROUPE_ENGINE_CREDITS", "command line", "API".
 std::string to_string(const config_origin& origin);
+/// As messages begin: "study.toml:12", "TROUPE_ENGINE_CREDITS", "--set" or another option that said it, "API".
+std::string place_of(const config_origin& origin);
 
 using config_value = std::variant<bool, std::int64_t, double, std::string, std::vector<std::int64_t>,
                                   std::vector<std::vector<std::int64_t>>>;
@@ -93,8 +95,8 @@ public:
   /// "workload.run.0.type" in the first; so do "study.job.calls" and "study.job.0.calls".
   void set(std::string_view key, std::string_view value,
            const config_origin& origin = {config_origin::source::api, "API"});
-  /// "key=value" of --set.
-  void set_from_command_line(std::string_view assignment);
+  /// "key=value" of --set, or of another option, which messages then name.
+  void set_from_command_line(std::string_view assignment, std::string_view option = "--set");
   /// The key that set() means by `key`: "engine.credits" of "credits".
   static std::string full_key(std::string_view key);
 
@@ -110,6 +112,8 @@ public:
   const std::vector<config_table>& runs() const noexcept { return lists_[0]; }
   /// The same of a study's jobs.
   const std::vector<config_table>& jobs() const noexcept { return lists_[1]; }
+  /// Where the table of a job begins.
+  const config_origin& origin_of_job(std::size_t job) const { return list_origins_[1].at(job); }
   static constexpr std::size_t list_count = 2;
   /// The names below a key that ends in ".*": config_under("engine.score_files").
   std::map<std::string, config_entry> under(std::string_view table) const;
@@ -134,6 +138,7 @@ private:
 
   config_table values_;
   std::array<std::vector<config_table>, list_count> lists_;  ///< [[workload.run]], [[study.job]]
+  std::array<std::vector<config_origin>, list_count> list_origins_;
   std::vector<std::string> files_;
   bool environment_read_ = false;
 };

@@ -16,12 +16,6 @@ namespace troupe {
 
 namespace {
 
-using source = config_origin::source;
-
-std::string place_of(const config_origin& origin) {
-  return origin.from == source::command_line ? "--set" : origin.where.empty() ? to_string(origin) : origin.where;
-}
-
 std::string list_of(const std::vector<std::string>& words) {
   std::string text;
   for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;

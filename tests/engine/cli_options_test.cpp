@@ -204,6 +204,7 @@ TEST_CASE("bash completes commands, options, values and keys") {
   CHECK(offered("troupe explain ex") == std::set<std::string>{"exscan"});
   CHECK(offered("troupe run --set engine.cr") == std::set<std::string>{"engine.credits="});
   CHECK(offered("troupe explain all_reduce --on gh") == std::set<std::string>{"gh200_16"});
+  CHECK(offered("troupe route 0 1 --on gh") == std::set<std::string>{"gh200_16"});
   CHECK(offered("troupe run '" + config_folder() + "quick'").count(config_folder() + "quickstart.toml") == 1);
   CHECK(offered("troupe launch --kee") == std::set<std::string>{"--keep-going"});
   CHECK(offered("troupe rendezvous --ke") == std::set<std::string>{"--key-file"});

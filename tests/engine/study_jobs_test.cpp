@@ -110,7 +110,7 @@ TEST_CASE("study, jobs: places go to one job, or to those that share") {
   const std::string four = "[study]\nranks = 4\n";
   const std::string job = "[[study.job]]\ncalls = \"all_reduce 4K by ring\"\n";
   refused(four + job + "name = \"a\"\non = \"0-2\"\n" + job + "name = \"b\"\non = \"2,3\"\n",
-          {"jobs.toml:", "b: rank 2 belongs to a", "share = true"});
+          {"jobs.toml:", "b: on: rank 2 belongs to a", "share = true"});
   refused(four + job + "on = \"0-2\"\nshare = true\n" + job + "on = \"2,3\"\n", {"rank 2 belongs to job 0"});
   refused(four + job + job, {"job 1: it needs 4 ranks, and none is free of the machine's 4"});
   refused(four + job + "ranks = 3\n" + job + "ranks = 2\n", {"it needs 2 ranks, and 1 is free"});

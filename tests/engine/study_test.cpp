@@ -117,7 +117,8 @@ TEST_CASE("study: mistakes are told where they are, with what would be right") {
   wrong("[study]\nchoreography = \"ring\"\npayload = \"real\"\nsizes = \"1T\"", "of memory, this computer has");
   wrong("[study.hardware]\nlink.latency = \"9000000s\"", "at most 1000 s");
   wrong("[study.skew]\n3 = \"9000000s\"", "at most 1000 s");
-  wrong("[study]\nchoreography = \"ring\"\nsizes = \"1T\"\n[study.hardware]\nlink.bandwidth = 1", "more than 53 days");
+  wrong("[study]\nchoreography = \"ring\"\nsizes = \"1T\"\n[study.hardware]\nlink.bandwidth = \"1 B/s\"",
+        "more than 53 days");
 }
 
 TEST_CASE("study: auto takes the fastest of all that can, and a small message another one than a large one") {
@@ -233,7 +234,7 @@ TEST_CASE("study: the JSON document, the CSV and the trace say what happened") {
   }
   std::istringstream csv{study_csv(r)};
   int lines = 0;
-  for (std::string line; std::getline(csv, line); ++lines) CHECK(std::count(line.begin(), line.end(), ',') == 19);
+  for (std::string line; std::getline(csv, line); ++lines) CHECK(std::count(line.begin(), line.end(), ',') == 20);
   CHECK(lines == 3);
 }
 

@@ -432,6 +432,33 @@ def test_program(chromium, troupe, folder):
     page.quiet("a real comparison")
 
 
+def oklab(colour):
+    """Ottosson's (2020): how far apart two colours look is their distance there."""
+    r, g, b = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in (v / 255 for v in colour))
+    l, m, s = (max(0, v) ** (1 / 3) for v in (0.41222147 * r + 0.53633254 * g + 0.05144599 * b, 0.21190350 * r + 0.68069955 * g + 0.10739696 * b, 0.08830246 * r + 0.28171884 * g + 0.62997870 * b))
+    return (0.21045426 * l + 0.79361779 * m - 0.00407205 * s, 1.97799850 * l - 2.42859221 * m + 0.45059371 * s, 0.02590404 * l + 0.78277177 * m - 0.80867577 * s)
+
+
+def test_many_jobs(chromium, troupe, folder, dark):
+    """Every job has a colour, or stripes, that no other has."""
+    many = 40
+    (folder / "many.toml").write_text('[study]\npreset = "machine"\nlayout = "2x2"\nchoreography = "binomial"\n[[study.job]]\nname = "job"\non = "0,2"\nshare = true\ncalls = "broadcast 64K"\ncopies = %d\n' % many)
+    subprocess.run([troupe, "study", folder / "many.toml", "--report", folder / "many.html"], check=True, stdout=subprocess.DEVNULL)
+    page = Page(chromium, folder / "many.html", dark)
+    legend = page.b.value("[...document.querySelectorAll('#gantt .legend .job')].map(e => [e.textContent, (s => s.backgroundImage + ' ' + s.backgroundColor)(getComputedStyle(e.querySelector('.swatch')))])")
+    check(len(legend) == many and len({fill for _, fill in legend}) == many, f"{many} jobs have {len({fill for _, fill in legend})} fills")
+    plain = [tuple(int(v) for v in fill.split("rgb(")[1].split(")")[0].split(",")) for _, fill in legend if fill.startswith("none")]
+    panel = tuple(page.b.value("getComputedStyle(document.documentElement).getPropertyValue('--panel')").strip()[i:i + 2] for i in (1, 3, 5))
+    labs = [oklab(c) for c in {*plain, tuple(int(v, 16) for v in panel)}]
+    apart = min(sum((x - y) ** 2 for x, y in zip(a, b)) ** 0.5 for i, a in enumerate(labs) for b in labs[:i])
+    check(len(plain) >= 18 and apart > 0.08, f"{len(plain)} of them are plain colours that look different, {apart:.3f} apart, the background too")
+    page.b.box(".gantt")
+    page.b.frames()
+    drawn = page.b.value("[...Array(%d).keys()].every(job => { const fill = colours[job_colour(job)]; return fill instanceof CanvasPattern || CSS.supports('color', fill); })" % many)
+    check(drawn and page.colours(".gantt") > many / 2, f"the timeline draws them: {page.colours('.gantt')} colours")
+    page.quiet("many jobs")
+
+
 def main():
     program = browser.find()
     if program is None:
@@ -520,6 +547,10 @@ def main():
         check(legend == [j["name"] for j in jobs["jobs"]], f"whose colours are named: {legend}")
         check(page.text("#result").count("suffers most") == 1 and page.text("#choreography") == "(absent)", f"the sentence is about jobs: {page.text('#result')}")
         page.quiet("jobs")
+
+        print("-- many jobs")
+        for dark in (False, True):
+            test_many_jobs(b, troupe, folder, dark)
 
         print("-- not recorded")
         page = Page(b, page_of("unrecorded"))

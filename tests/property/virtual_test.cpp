@@ -30,7 +30,7 @@ hardware random_hardware(std::mt19937_64& random, const layout& placed, bool fai
       h.set(c.name + "." + key, std::data(values)[random() % values.size()]);
     };
     choose("latency", {"0", "100ns", "1us", "7ps"});
-    choose("bandwidth", {"1GB/s", "10 GB/s", "333333333", "unlimited"});
+    choose("bandwidth", {"1GB/s", "10 GB/s", "333333333 B/s", "unlimited"});
     choose("overhead", {"0", "0", "50ns"});
     choose("directions", {"full", "half"});
     choose("units", {"1", "1", "2", "3"});
@@ -122,7 +122,7 @@ hardware fair_hardware(std::mt19937_64& random, const char* kind, int ranks) {
     };
     h.set(c.name + ".discipline", "fair");
     choose("latency", {"0", "100ns", "1us", "7ps"});
-    choose("bandwidth", {"1GB/s", "10 GB/s", "333333333"});
+    choose("bandwidth", {"1GB/s", "10 GB/s", "333333333 B/s"});
     choose("overhead", {"0", "0", "50ns", "1ps"});
   }
   return h;
@@ -266,7 +266,7 @@ TEST_CASE("time is monotone in latency, bandwidth and size where every rank wait
     const auto time = [&](std::int64_t alpha_ns, std::uint64_t rate, std::size_t count) {
       auto on = flat_hardware(p);
       on.set("link.latency", std::to_string(alpha_ns) + "ns");
-      on.set("link.bandwidth", std::to_string(rate));
+      on.set("link.bandwidth", std::to_string(rate) + " B/s");
       call_shape shape;
       shape.count = count;
       shape.element_size = 4;

@@ -35,9 +35,7 @@ picoseconds time_of(std::string_view key, std::string_view text) {
 std::uint64_t rate_of(std::string_view key, std::string_view text) {
   if (text == "0" || text == "unlimited") return 0;
   const auto rate = parse_rate(text);
-  if (!rate)
-    wrong(std::string{key} + " is \"" + std::string{text} +
-          "\"; it must be a rate such as \"25 GB/s\" or \"200 Gbit/s\" (powers of 1000), or \"unlimited\"");
+  if (!rate) wrong(std::string{key} + " is " + what_no_rate_is(text) + ", or \"unlimited\"");
   return *rate;
 }
 
@@ -308,14 +306,16 @@ void hardware::slow_down(std::string_view wanted, double times) {
     elements[static_cast<std::size_t>(e)].slow_down = static_cast<std::int32_t>(std::lround(times * 1000));
 }
 
-/// Those whose name is this, or begins with it up to a space. Directions that share an element (half duplex) are still two here.
+/// Those whose name is this, or begins with it up to a space. Of directions that share an element (half duplex), that one, once.
 std::vector<element_index> hardware::named(std::string_view wanted) const {
   std::vector<element_index> found;
   for (std::size_t i = 0; i < elements.size(); ++i) {
     const std::string_view n = elements[i].name;
     if (n == wanted || (n.starts_with(wanted) && n.size() > wanted.size() && n[wanted.size()] == ' '))
-      found.push_back(static_cast<element_index>(i));
+      found.push_back(resolved(static_cast<element_index>(i)));
   }
+  std::sort(found.begin(), found.end());
+  found.erase(std::unique(found.begin(), found.end()), found.end());
   if (!found.empty()) return found;
   std::vector<std::string_view> names;
   for (const hardware_element& e : elements) names.push_back(e.name);
@@ -399,6 +399,11 @@ void hardware::disturb(std::string_view wanted, std::string_view times) {
       std::ranges::none_of(elements, [&](const hardware_element& e) { return e.name == wanted; }))
     wrong(key + ": a rank exits or stops; write, for example, \"exits at 2ms\", or \"stops at 2ms silence 500ms\"");
   for (const element_index e : named(wanted)) {
+    if (const service served = class_of(e).discipline; served != service::fifo)
+      wrong(key + ": " + elements[static_cast<std::size_t>(e)].name + " is " +
+            std::string{services[static_cast<std::size_t>(served)]} +
+            "; faults are of fifo elements, so say discipline = fifo, or let it be slow all the time: slow." +
+            std::string{wanted} + " = 4");
     std::string_view rest = times;
     while (true) {
       const auto comma = rest.find(',');
@@ -533,11 +538,13 @@ hardware part_of(const hardware& whole, std::vector<int> members, const layout& 
   return made;
 }
 
+element_index hardware::resolved(element_index of) const {
+  const hardware_element& e = elements[static_cast<std::size_t>(of)];
+  return e.twin != no_element && classes[e.of].directions == duplex::half ? std::min(of, e.twin) : of;
+}
+
 void hardware::resolve(std::vector<element_index>& into) const {
-  for (element_index& at : into) {
-    const hardware_element& e = elements[static_cast<std::size_t>(at)];
-    if (e.twin != no_element && classes[e.of].directions == duplex::half) at = std::min(at, e.twin);
-  }
+  for (element_index& at : into) at = resolved(at);
 }
 
 picoseconds hardware::occupancy(element_index of, std::uint64_t bytes) const {
@@ -706,7 +713,7 @@ hardware machine_hardware(const machine& of) {
 
 int preset_request::number(std::string_view key, int otherwise, int least, int most) const {
   for (const auto& [said, value] : structure)
-    if (said == key) return static_cast<int>(integer_of(key, value, least, most));
+    if (said == key) return static_cast<int>(integer_of("study.structure." + said, value, least, most));
   return otherwise;
 }
 
@@ -739,7 +746,7 @@ hardware build_preset(const std::vector<preset>& all, std::string_view wanted, c
   }
   for (const auto& [key, value] : request.structure)
     if (!listed(at->structure, key))
-      wrong("preset " + std::string{wanted} + " has no " + key +
+      wrong("study.structure." + key + ": preset " + std::string{wanted} + " has no " + key +
             (at->structure.empty() ? "" : "; it has " + std::string{at->structure}));
   hardware made = at->build(request);
   made.validate();

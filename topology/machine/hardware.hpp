@@ -250,6 +250,7 @@ public:
 
 private:
   std::vector<element_index> named(std::string_view wanted) const;
+  element_index resolved(element_index of) const;
   void resolve(std::vector<element_index>& way) const;
 };
 

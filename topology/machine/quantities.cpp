@@ -54,8 +54,7 @@ std::optional<picoseconds> parse_time(std::string_view text) {
 
 std::optional<std::uint64_t> parse_rate(std::string_view text) {
   // A bit is an eighth of a byte: the factors of bits are whole from a thousand on.
-  static constexpr std::array<unit, 15> units{{{"", 1},
-                                               {"B/s", 1},
+  static constexpr std::array<unit, 10> units{{{"B/s", 1},
                                                {"KB/s", thousand},
                                                {"kB/s", thousand},
                                                {"MB/s", million},
@@ -64,13 +63,32 @@ std::optional<std::uint64_t> parse_rate(std::string_view text) {
                                                {"Kbit/s", thousand / 8},
                                                {"Mbit/s", million / 8},
                                                {"Gbit/s", billion / 8},
-                                               {"Tbit/s", trillion / 8},
-                                               {"K", thousand},
-                                               {"M", million},
-                                               {"G", billion},
-                                               {"T", trillion}}};
+                                               {"Tbit/s", trillion / 8}}};
   const auto value = with_unit(text, units);
   return value && *value >= 1 ? std::optional{static_cast<std::uint64_t>(*value)} : std::nullopt;
+}
+
+std::optional<std::uint64_t> parse_count(std::string_view text) {
+  static constexpr std::array<unit, 5> units{
+      {{"", 1}, {"K", thousand}, {"M", million}, {"G", billion}, {"T", trillion}}};
+  const auto value = with_unit(text, units);
+  return value && *value >= 1 ? std::optional{static_cast<std::uint64_t>(*value)} : std::nullopt;
+}
+
+std::string what_no_rate_is(std::string_view text) {
+  constexpr const char* decimal = " (powers of 1000)";
+  const std::string said = "\"" + std::string{text} + "\"";
+  const auto count = parse_count(text);
+  if (!count) return said + "; it must be a rate such as \"25 GB/s\" or \"200 Gbit/s\"" + decimal;
+  // "10" may mean bytes, or giga of something; "400G" of a NIC means bits. Nobody can tell but who wrote it.
+  const auto end = text.find_last_not_of("KMGT ") + 1;
+  const std::string number{text.substr(0, end)};
+  std::string prefix{end < text.size() ? text.substr(text.size() - 1) : ""};
+  if (prefix.empty() && *count >= million)
+    return said + ", which says no unit; write, for example, \"" + number + " B/s\"";
+  if (prefix.empty()) prefix = "G";
+  return said + ", which says no unit; write, for example, \"" + number + " " + prefix + "B/s\" or \"" + number + " " +
+         prefix + "bit/s\"" + decimal;
 }
 
 namespace {

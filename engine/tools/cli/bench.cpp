@@ -177,7 +177,7 @@ void place_ranks(const arguments& a, const engine_options& options, workload& wo
 }
 
 int bench(const arguments& a) {
-  const configuration config = read_configuration(a.config.file, a.config.assignments, {"engine."});
+  const configuration config = read_configuration(a.config.file, a.config.said(), {"engine."});
   if (a.config.dump) return dump(config);
   const engine_options options = config.engine();
   workload work;

@@ -52,15 +52,25 @@ std::vector<std::string>& command_line();
 /// A mistake on the command line: error(bad_config) with `sentence`.
 [[noreturn]] void usage_error(const std::string& sentence);
 
+/// A value of the configuration, and the option that says it, which messages name.
+struct assignment {
+  std::string text;  ///< "key=value"
+  std::string option = "--set";
+};
+using assignments = std::vector<assignment>;
+assignments said_by(const std::string& option, const std::vector<std::string>& texts);
+
 /// --config FILE and --set key=value; empty file: TROUPE_CONFIG's, else defaults. File, then environment, then the command line.
 /// @param read what the command looks at: "engine.", "workload.", or single keys. An assignment to another key is a mistake: it would do
 ///        nothing.
-configuration read_configuration(const std::string& file, const std::vector<std::string>& assignments,
+configuration read_configuration(const std::string& file, const assignments& said,
                                  std::initializer_list<std::string_view> read);
 
 /// The same for commands that study: keys without a table are [study]'s, and of the engine's those are read that say what a machine or a
 /// choreography is.
-configuration read_study_configuration(const std::string& file, const std::vector<std::string>& assignments);
+configuration read_study_configuration(const std::string& file, const assignments& said);
+/// One more value, checked likewise.
+configuration with_study_value(configuration base, const assignment& said);
 
 /// A file that a command will write.
 struct output_file {
@@ -79,9 +89,13 @@ struct configuration_options {
   std::string file;
   std::vector<std::string> assignments;
   bool dump = false;
+  cli::assignments said() const { return said_by("--set", assignments); }
   /// @param file_help empty: FILE is an argument, and there is no --config
   void add_to(command to, const char* file_help);
 };
+
+/// What --on MACHINE and --set say, the latter stronger. @param machine empty: nobody has said --on
+assignments on_machine(const std::string& machine, const configuration_options& config);
 
 /// Adds --rounds and --budget-ms, as the commands have them that measure something beside what they predict.
 struct repetition_options {

@@ -31,39 +31,60 @@ void usage_error(const std::string& sentence) { throw error(errc::bad_config, se
 
 namespace {
 
-void check_read(const std::string& assignment, std::initializer_list<std::string_view> read) {
-  const std::string key = configuration::full_key(assignment.substr(0, assignment.find('=')));
+void check_read(const assignment& said, std::initializer_list<std::string_view> read) {
+  const std::string key = configuration::full_key(said.text.substr(0, said.text.find('=')));
   std::string tables;
   for (const std::string_view part : read) {
     if (key.starts_with(part)) return;
     if (part.ends_with('.'))
       tables += (tables.empty() ? "[" : " and [") + std::string{part.substr(0, part.size() - 1)} + "]";
   }
-  usage_error("--set " + key + " would do nothing: this command reads " + tables + " only" +
+  usage_error(said.option + " " + key + " would do nothing: this command reads " + tables + " only" +
               (key.starts_with("workload.") ? "; its flags say what is run" : ""));
+}
+
+void set_checked(configuration& config, const assignment& said, std::initializer_list<std::string_view> read) {
+  config.set_from_command_line(said.text, said.option);  // first: a key that there is not has its own message
+  check_read(said, read);
 }
 
 }  // namespace
 
-configuration read_configuration(const std::string& file, const std::vector<std::string>& assignments,
+assignments said_by(const std::string& option, const std::vector<std::string>& texts) {
+  assignments all;
+  for (const std::string& text : texts) all.push_back({text, option});
+  return all;
+}
+
+configuration read_configuration(const std::string& file, const assignments& said,
                                  std::initializer_list<std::string_view> read) {
   configuration config;
   const std::string path = file.empty() ? config_file_of_environment() : file;
   if (!path.empty()) config.add_file(path);
   config.add_environment();
-  for (const std::string& assignment : assignments) {
-    config.set_from_command_line(assignment);  // first: a key that there is not has its own message
-    check_read(assignment, read);
-  }
+  for (const assignment& one : said) set_checked(config, one, read);
   return config;
 }
 
-configuration read_study_configuration(const std::string& file, const std::vector<std::string>& assignments) {
-  std::vector<std::string> all;
-  for (const std::string& assignment : assignments) all.push_back(in_study(assignment));
-  // this_machine has the constants that an engine would load.
-  return read_configuration(file, all,
-                            {"study.", "engine.score_files.", "engine.choreography_libraries.", "engine.tuning"});
+namespace {
+
+/// this_machine has the constants that an engine would load.
+const std::initializer_list<std::string_view> read_by_studies{"study.", "engine.score_files.",
+                                                              "engine.choreography_libraries.", "engine.tuning"};
+
+assignment of_study(const assignment& said) { return {in_study(said.text), said.option}; }
+
+}  // namespace
+
+configuration read_study_configuration(const std::string& file, const assignments& said) {
+  assignments all;
+  for (const assignment& one : said) all.push_back(of_study(one));
+  return read_configuration(file, all, read_by_studies);
+}
+
+configuration with_study_value(configuration base, const assignment& said) {
+  set_checked(base, of_study(said), read_by_studies);
+  return base;
 }
 
 namespace {
@@ -117,6 +138,13 @@ void configuration_options::add_to(command to, const char* file_help) {
   if (*file_help != '\0') to.add_option("--config", file, file_help).type_name("FILE");
   to.add_option("--set", assignments, "override a value: key=value; may be repeated").type_name("KEY=VALUE").repeated();
   to.add_flag("--dump-config", dump, "print every value and where it came from, and do nothing else");
+}
+
+assignments on_machine(const std::string& machine, const configuration_options& config) {
+  assignments all;
+  if (!machine.empty()) all.push_back({"study.preset=" + machine, "--on"});
+  for (assignment& one : config.said()) all.push_back(std::move(one));
+  return all;
 }
 
 void repetition_options::add_to(command to, const std::string& of, option measures) {

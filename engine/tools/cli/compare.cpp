@@ -5,6 +5,7 @@
 #include <atomic>
 #include <iostream>
 #include <memory>
+#include <utility>
 
 #include "engine/tools/report.hpp"
 #include "engine/tools/study/compare.hpp"
@@ -30,11 +31,10 @@ struct arguments {
   bool dump = false;
 };
 
-configuration configured(const std::string& file, const std::vector<std::string>& both,
-                         const std::vector<std::string>& own) {
-  std::vector<std::string> assignments = both;
-  assignments.insert(assignments.end(), own.begin(), own.end());
-  return read_study_configuration(file, assignments);
+/// What one side has besides. @param option that says so
+configuration with_own(configuration base, const char* option, const std::vector<std::string>& own) {
+  for (const assignment& one : said_by(option, own)) base = with_study_value(std::move(base), one);
+  return base;
 }
 
 /// What was said for one side alone, in a few words.
@@ -48,8 +48,11 @@ int run(const arguments& of) {
   put_heap_on_large_pages(computing_heap);
   if (of.b.empty() && of.only_a.empty() && of.only_b.empty())
     usage_error("there is nothing to compare with; name a second file, or change the first with --set-b key=value");
-  const configuration config_a = configured(of.a, of.both, of.only_a),
-                      config_b = configured(of.b.empty() ? of.a : of.b, of.both, of.only_b);
+  const assignments both = said_by("--set", of.both);
+  const configuration of_both = read_study_configuration(of.a, both);  // once: a file may be a pipe
+  const configuration config_a = with_own(of_both, "--set-a", of.only_a),
+                      config_b =
+                          with_own(of.b.empty() ? of_both : read_study_configuration(of.b, both), "--set-b", of.only_b);
   study_scenario a = read_study(config_a), b = read_study(config_b);
   if (of.dump) {
     std::cout << "# A\n\n";

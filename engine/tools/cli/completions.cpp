@@ -141,7 +141,7 @@ completion completion_of(std::string_view type_name) {
   if (type_name == "OP") return of_setting("workload.run.op");
   if (type_name == "LEVEL") return of_setting("engine.determinism");
   if (type_name == "PROTOCOL") return of_setting("engine.protocol");
-  if (type_name == "PRESET") return of_setting("study.preset");
+  if (type_name == "PRESET" || type_name == "MACHINE") return of_setting("study.preset");
   if (type_name == "WHAT") return {{"man", "bash", "zsh", "schema"}, false, false};
   return {};
 }

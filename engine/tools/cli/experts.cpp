@@ -51,10 +51,7 @@ study_scenario scenario_of(const arguments& a, const configuration& config) {
 
 int run(arguments& a) {
   put_heap_on_large_pages(computing_heap);
-  std::vector<std::string> assignments;
-  if (!a.machine.empty()) assignments.push_back("study.preset=" + a.machine);
-  assignments.insert(assignments.end(), a.config.assignments.begin(), a.config.assignments.end());
-  const configuration config = read_study_configuration(a.config.file, assignments);
+  const configuration config = read_study_configuration(a.config.file, on_machine(a.machine, a.config));
   const study_scenario scenario = scenario_of(a, config);
   if (a.config.dump) return dump(config);
   const bool one = a.only.size() == 1;

@@ -114,21 +114,24 @@ layout placement_in_processes(const std::string& text, int ranks) {
 int explain_modelled(const arguments& a) {
   put_heap_on_large_pages(computing_heap);
   if (a.measure) usage_error("--measure performs on this machine, --on models another one: take one of them");
-  auto assignments = a.config.assignments;
-  const auto say = [&](const std::string& key, const std::string& value) {
-    assignments.push_back("study." + key + "=" + value);
+  assignments all_said = a.config.said();
+  const auto say = [&](const std::string& key, const std::string& value, const char* option) {
+    all_said.push_back({"study." + key + "=" + value, option});
   };
-  say("collective", a.collective);
-  say("preset", a.preset);
-  say("sizes", a.bytes);
-  say("type", a.type);
-  if (a.op_said) say("op", a.op);
-  if (a.root_said) say("root", std::to_string(a.root));
-  if (a.ranks > 0) say("ranks", std::to_string(a.ranks));
-  if (!a.placement.empty()) say("layout", a.placement);
+  say("collective", a.collective, "COLLECTIVE");
+  say("preset", a.preset, "--on");
+  say("sizes", a.bytes, "--bytes");
+  say("type", a.type, "--type");
+  if (a.op_said) say("op", a.op, "--op");
+  if (a.root_said) say("root", std::to_string(a.root), "--root");
+  if (a.ranks > 0) say("ranks", std::to_string(a.ranks), "--ranks");
+  if (!a.placement.empty()) say("layout", a.placement, "--layout");
   if (!a.processes.empty()) usage_error("--processes is of this machine, --on models another one: take one of them");
-  if (a.in_place) say("in_place", "true");
-  const configuration config = read_study_configuration(a.config.file, assignments);
+  if (!a.level.empty())
+    usage_error("--determinism would do nothing with --on: what a study may combine in any order --set any_order=true "
+                "says");
+  if (a.in_place) say("in_place", "true", "--in-place");
+  const configuration config = read_study_configuration(a.config.file, all_said);
   const study_scenario call = read_study(config);
   if (a.config.dump) return dump(config);
   progress_line line;
@@ -155,11 +158,11 @@ int explain_call(const arguments& a) {
   if (!a.preset.empty()) return explain_modelled(a);
   if (kind.send_recv) return explain_send_recv(a.as_json);
   const interrupt_guard guard;
-  auto assignments = a.config.assignments;
+  assignments said = a.config.said();
   check_planning_keys(a);
-  if (!a.level.empty()) assignments.push_back("engine.determinism=" + a.level);
-  if (!a.placement.empty()) assignments.push_back("engine.layout=" + a.placement);
-  const configuration config = read_configuration(a.config.file, assignments, {"engine."});
+  if (!a.level.empty()) said.push_back({"engine.determinism=" + a.level, "--determinism"});
+  if (!a.placement.empty()) said.push_back({"engine.layout=" + a.placement, "--layout"});
+  const configuration config = read_configuration(a.config.file, said, {"engine."});
   if (a.config.dump) return dump(config);
   const engine_options options = config.engine();
   if (options.layout.empty() && a.ranks == 0) usage_error("say how many: --ranks N, or --layout");

@@ -3,8 +3,10 @@
 #include "engine/tools/replay/replay.hpp"
 
 #include <atomic>
+#include <initializer_list>
 #include <iostream>
 #include <memory>
+#include <utility>
 
 #include "engine/tools/cli/cli.hpp"
 #include "engine/tools/replay/chakra.hpp"
@@ -47,17 +49,51 @@ void check_keys(const configuration& from) {
                           "overlap", "skew_spread"}) {
     const auto at = from.values().find(std::string{"study."} + key);
     if (at != from.values().end() && at->second.origin.from == config_origin::source::command_line)
-      throw error(errc::bad_config, to_string(at->second.origin) + ": study." + key +
+      throw error(errc::bad_config, place_of(at->second.origin) + ": study." + key +
                                         " would do nothing here: the trace says what is performed");
   }
 }
 
-double per_second(const char* option, const std::string& text) {
+/// An option that does nothing is a mistake. @param why the rest of the sentence
+void refuse_useless(std::initializer_list<std::pair<const char*, bool>> options, const std::string& why) {
+  for (const auto& [option, said] : options)
+    if (said) usage_error(std::string{option} + " would do nothing " + why);
+}
+
+/// Where the trace is written in another form nothing is performed: only what says how it is read counts.
+void check_writing(const arguments& a, const configuration& config) {
+  const std::string why = "with --chakra, which writes the trace instead of replaying it";
+  refuse_useless({{"--on", !a.machine.empty()},
+                  {"--eager", !a.eager.empty()},
+                  {"--path", a.path},
+                  {"--json", !a.json.empty()},
+                  {"--timeline", !a.timeline.empty()},
+                  {"--report", !a.report.empty()}},
+                 why);
+  for (const auto& [key, entry] : config.values())
+    if (entry.origin.from == config_origin::source::command_line && key.find("score_files.") == std::string::npos &&
+        !key.starts_with("engine.choreography_libraries."))
+      usage_error(place_of(entry.origin) + ": " + key + " would do nothing " + why);
+}
+
+/// What says how a trace is read that may be in another form.
+void check_reading(const arguments& a) {
+  if (names_chakra(a.files.front())) return;
+  refuse_useless({{"--flops", !a.flops.empty()}, {"--memory-rate", !a.memory_rate.empty()}},
+                 "with a trace in GOAL, whose computations say how long they take");
+}
+
+double operations_per_second(const std::string& text) {
+  if (text.empty()) return 0;
+  const auto rate = parse_count(text);
+  if (!rate) usage_error("--flops: \"" + text + "\" is no rate of operations, such as 300T");
+  return static_cast<double>(*rate);
+}
+
+double bytes_per_second(const std::string& text) {
   if (text.empty()) return 0;
   const auto rate = parse_rate(text);
-  if (!rate)
-    throw error(errc::bad_config,
-                std::string{option} + ": \"" + text + "\" is no rate, such as 300T (of operations) or 2TB/s");
+  if (!rate) usage_error("--memory-rate: it is " + what_no_rate_is(text));
   return static_cast<double>(*rate);
 }
 
@@ -77,13 +113,12 @@ int write_as_chakra(const application& what, const std::string& name, const std:
 
 int run(const arguments& a) {
   put_heap_on_large_pages(computing_heap);
-  std::vector<std::string> assignments;
-  if (!a.machine.empty()) assignments.push_back("study.preset=" + a.machine);
-  assignments.insert(assignments.end(), a.config.assignments.begin(), a.config.assignments.end());
-  const configuration config = read_study_configuration(a.config.file, assignments);
+  const configuration config = read_study_configuration(a.config.file, on_machine(a.machine, a.config));
   check_keys(config);
   const study_scenario scenario = read_study(config);
   if (a.config.dump) return dump(config);
+  check_reading(a);
+  if (!a.chakra.empty()) check_writing(a, config);
   std::vector<std::string> read = files_of(config);
   read.insert(read.end(), a.files.begin(), a.files.end());
   if (!a.groups.empty()) read.push_back(a.groups);
@@ -97,7 +132,7 @@ int run(const arguments& a) {
   else if (names_chakra(a.files.front())) how.eager_bytes = ~std::uint64_t{0};
   how.progress = [&](const std::string& text) { progress.show(text); };
   how.go_on = [&] { return !interrupted.load(); };
-  trace_reading reading{per_second("--flops", a.flops), per_second("--memory-rate", a.memory_rate), a.groups};
+  trace_reading reading{operations_per_second(a.flops), bytes_per_second(a.memory_rate), a.groups};
   for (const auto& [own, file] : scenario.score_files) reading.own.push_back(own);
   const auto what = std::make_shared<const application>(load_application(a.files, reading));
   if (!a.chakra.empty()) return write_as_chakra(*what, a.chakra, read);
@@ -138,7 +173,7 @@ void add_replay(command program, action& chosen) {
       .type_name("RATE");
   sub.add_option("--groups", a->groups, "Chakra: JSON file of communicators' ranks, {\"1\": [0, 2], …}, as ASTRA-sim's")
       .type_name("FILE");
-  sub.add_option("--chakra", a->chakra, "instead: write the trace as Chakra's, NAME.0.et, NAME.1.et, …")
+  sub.add_option("--chakra", a->chakra, "instead of replaying it: write the trace as Chakra's, NAME.0.et, NAME.1.et, …")
       .type_name("NAME");
   sub.add_flag("--path", a->path, "print the critical path");
   sub.add_option("--json", a->json, "write everything as JSON; - for standard output").type_name("FILE");

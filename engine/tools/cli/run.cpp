@@ -33,7 +33,7 @@ struct arguments {
 };
 
 int run(const arguments& a) {
-  const configuration config = read_configuration(a.config.file, a.config.assignments, {"engine.", "workload."});
+  const configuration config = read_configuration(a.config.file, a.config.said(), {"engine.", "workload."});
   const job_place place = join_place();
   const workload work = read_workload(config, place.started() ? place.processes : 0);
   if (a.config.dump) return dump(config);

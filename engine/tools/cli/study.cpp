@@ -64,12 +64,17 @@ study_sweep parse_sweep(const std::string& text) {
   return sweep;
 }
 
-configuration configured(const arguments& a, const std::string& also = {}) {
-  std::vector<std::string> assignments = a.config.assignments;
-  if (!also.empty()) assignments.push_back(also);
-  if (!a.calibrate) return read_study_configuration(a.config.file, assignments);
-  for (std::string& assignment : assignments) assignment = in_study(assignment);
-  return read_configuration(a.config.file, assignments, {"engine."});
+/// Read once: a file may be a pipe.
+configuration configured(const arguments& a) {
+  assignments said = a.config.said();
+  if (!a.calibrate) return read_study_configuration(a.config.file, said);
+  for (assignment& one : said) one.text = in_study(one.text);
+  return read_configuration(a.config.file, said, {"engine."});
+}
+
+/// The study with a value of a sweep.
+configuration swept(const configuration& base, const study_sweep& sweep, const std::string& value) {
+  return with_study_value(base, {sweep.key + "=" + value, "--sweep"});
 }
 
 /// [{name, about, ranks, structure, constants: {key: value}, sources: {"nic", "host", "nics", "protocol.ll": where they come from}}]: constants as
@@ -209,10 +214,16 @@ bool refuses_the_value(errc code) {
 }
 
 /// Mistakes before the first run, not after it: what is wrong with every value is wrong with the key.
-void check_sweep(const arguments& a, const study_sweep& sweep) {
+void check_sweep(const configuration& base, const study_sweep& sweep) {
+  // These keys only the machine knows.
+  bool of_machine = false;
+  for (const char* table :
+       {"study.preset", "study.layout", "study.structure.", "study.hardware.", "study.slow.", "study.faults."})
+    of_machine = of_machine || in_study(sweep.key).starts_with(table);
   std::exception_ptr first;
   for (const std::string& value : sweep.values) try {
-      static_cast<void>(read_study(configured(a, sweep.key + "=" + value)));
+      const study_scenario scenario = read_study(swept(base, sweep, value));
+      if (of_machine) static_cast<void>(study_machine_of(scenario));
       return;
     } catch (const error& why) {
       if (!refuses_the_value(why.code_value())) throw;
@@ -222,12 +233,12 @@ void check_sweep(const arguments& a, const study_sweep& sweep) {
 }
 
 /// What one value cannot have does not keep the others from being run.
-study_sweep_result run_sweep(const arguments& a, const study_sweep& sweep, const study_run_options& options) {
+study_sweep_result run_sweep(const configuration& base, const study_sweep& sweep, const study_run_options& options) {
   std::vector<study_scenario> scenarios(sweep.values.size());
   std::vector<std::optional<study_result>> results(scenarios.size());
   std::vector<std::exception_ptr> failures(scenarios.size());
   for (std::size_t i = 0; i < scenarios.size(); ++i) try {
-      scenarios[i] = read_study(configured(a, sweep.key + "=" + sweep.values[i]));
+      scenarios[i] = read_study(swept(base, sweep, sweep.values[i]));
     } catch (const error&) {
       failures[i] = std::current_exception();
     }
@@ -285,7 +296,8 @@ int run(const arguments& a) {
   std::vector<study_sweep> wanted;
   for (const std::string& text : a.sweeps) wanted.push_back(parse_sweep(text));
   if (a.config.file.empty()) usage_error("name a file with a [study], for example config/studies/ring.toml");
-  std::vector<std::string> read = files_of(configured(a));
+  const configuration base = configured(a);
+  std::vector<std::string> read = files_of(base);
   for (const study_sweep& sweep : wanted) read.insert(read.end(), sweep.values.begin(), sweep.values.end());
   check_outputs({{"--json", a.json}, {"--csv", a.csv}, {"--trace", a.trace}, {"--report", a.report}}, read);
   std::atomic<bool> interrupted{false};
@@ -300,9 +312,9 @@ int run(const arguments& a) {
   options.progress = [&](const std::string& text) { progress.show(text); };
   options.go_on = [&] { return !interrupted.load(); };
 
-  for (const study_sweep& sweep : wanted) check_sweep(a, sweep);
+  for (const study_sweep& sweep : wanted) check_sweep(base, sweep);
 
-  const study_scenario scenario = read_study(configured(a));
+  const study_scenario scenario = read_study(base);
   if (!scenario.jobs.empty() && (a.path || !a.trace.empty()))
     usage_error(std::string{a.path ? "--path" : "--trace"} +
                 " is of a study of one collective; of several jobs there are --json, --csv and --report");
@@ -318,7 +330,7 @@ int run(const arguments& a) {
   options.at.reset();
   std::vector<study_sweep_result> sweeps;
   for (const study_sweep& sweep : wanted) {
-    sweeps.push_back(run_sweep(a, sweep, options));
+    sweeps.push_back(run_sweep(base, sweep, options));
     for (const auto& [value, of] : sweeps.back().points) wrong = wrong || any_wrong(of);
     progress.clear();
     table << '\n';
@@ -359,7 +371,8 @@ void add_study(command program, action& chosen) {
   sub.add_flag("--path", a->path, "print the critical path of one size");
   sub.add_option("--json", a->json, "write everything as JSON, sizes with their spans; - for standard output")
       .type_name("FILE");
-  sub.add_option("--csv", a->csv, "write the rows, sweeps too; - for standard output").type_name("FILE");
+  sub.add_option("--csv", a->csv, "write the rows, sweeps too, refused values with why; - for standard output")
+      .type_name("FILE");
   sub.add_option("--trace", a->trace, "write a trace of one size for Perfetto or chrome://tracing").type_name("FILE");
   sub.add_option("--report", a->report, "write one HTML page: each size animated, its critical path, curves")
       .type_name("FILE");

@@ -414,7 +414,7 @@ std::vector<task> tasks_of_workload(const configuration& config, const std::stri
 }
 
 configuration workload_of(const arguments& a) {
-  return read_configuration(a.file, a.config.assignments, {"engine.", "workload."});
+  return read_configuration(a.file, a.config.said(), {"engine.", "workload."});
 }
 
 int verify_all(const arguments& a) {

@@ -292,9 +292,7 @@ replay_result run_replay(const study_scenario& scenario, const std::shared_ptr<c
   if (machine.on.nics)
     throw error(errc::unsupported,
                 machine.on.name + ": a trace cannot be replayed where NICs perform collectives; take another preset");
-  if (!machine.on.losses.empty())
-    throw error(errc::unsupported, "study.faults: ranks are lost in studies of one collective; a trace does not say "
-                                   "what an application does then");
+  refuse_losses(result.scenario, machine.on, "a trace does not say what an application does then");
   result.on = std::make_shared<const hardware>(machine.on);
   replay_planner planner{result.scenario, how, *what, machine, result};
   const replay_trace trace = planner.plan();

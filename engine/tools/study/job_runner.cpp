@@ -7,13 +7,15 @@
 #include "engine/tools/study/study.hpp"
 #include "memory/error.hpp"
 #include "memory/spelling.hpp"
+#include "protocols/offload/descriptor.hpp"
 
 namespace troupe {
 
 namespace {
 
-[[noreturn]] void refuse(const study_job& j, const std::string& sentence) {
-  throw error(errc::bad_config, j.where + ": " + sentence);
+/// @param key whose value it is about; empty: of the job as a whole
+[[noreturn]] void refuse(const study_job& j, std::string_view key, const std::string& sentence) {
+  throw error(errc::bad_config, j.at(key) + sentence);
 }
 
 /// Gives jobs the machine's ranks, in the order of the file.
@@ -26,14 +28,15 @@ public:
     std::vector<int> found = !j.on.empty() ? j.on : first_free(jobs, index);
     for (const int r : found) {
       if (r >= total())
-        refuse(j,
-               "on: the machine has no rank " + std::to_string(r) + "; ranks are 0 to " + std::to_string(total() - 1));
+        refuse(j, "on",
+               "the machine has no rank " + std::to_string(r) + "; ranks are 0 to " + std::to_string(total() - 1));
       auto& here = jobs_at_[static_cast<std::size_t>(r)];
       for (const std::size_t other : here) {
-        if (other == index) refuse(j, "on: rank " + std::to_string(r) + " is named twice");
+        if (other == index) refuse(j, "on", "rank " + std::to_string(r) + " is named twice");
         if (!j.share || !jobs[other].share)
-          refuse(j, "rank " + std::to_string(r) + " belongs to " + jobs[other].name +
-                        " already; a place has one job, unless all that sit there say share = true");
+          refuse(j, j.on.empty() ? "" : "on",
+                 "rank " + std::to_string(r) + " belongs to " + jobs[other].name +
+                     " already; a place has one job, unless all that sit there say share = true");
       }
       here.push_back(index);
     }
@@ -55,10 +58,11 @@ private:
     }
     const int wanted = j.ranks > 0 ? j.ranks : total();
     if (static_cast<int>(able.size()) < wanted)
-      refuse(j, "it needs " + plural(static_cast<std::size_t>(wanted), "rank") + ", and " +
-                    (able.empty() ? "none is" : std::to_string(able.size()) + (able.size() == 1 ? " is" : " are")) +
-                    " free of the machine's " + std::to_string(total()) +
-                    "; take fewer, a larger machine, or share = true on all that sit together");
+      refuse(j, j.ranks > 0 ? "ranks" : "",
+             "it needs " + plural(static_cast<std::size_t>(wanted), "rank") + ", and " +
+                 (able.empty() ? "none is" : std::to_string(able.size()) + (able.size() == 1 ? " is" : " are")) +
+                 " free of the machine's " + std::to_string(total()) +
+                 "; take fewer, a larger machine, or share = true on all that sit together");
     std::stable_sort(able.begin(), able.end(), [&](int a, int b) {
       return jobs_at_[static_cast<std::size_t>(a)].size() < jobs_at_[static_cast<std::size_t>(b)].size();
     });
@@ -70,12 +74,24 @@ private:
   std::vector<std::vector<std::size_t>> jobs_at_;  ///< by rank
 };
 
+layout parsed_layout(const study_job& j) {
+  try {
+    return layout::parse(j.layout);
+  } catch (const error& why) {
+    std::string_view sentence = why.what();
+    constexpr std::string_view said_already = "layout: ";
+    if (sentence.starts_with(said_already)) sentence.remove_prefix(said_already.size());
+    refuse(j, "layout", std::string{sentence});
+  }
+}
+
 layout places_of(const study_job& j, const hardware& on, const std::vector<int>& ranks) {
   if (!j.layout.empty()) {
-    layout own = layout::parse(j.layout);
+    const layout own = parsed_layout(j);
     if (own.size() != static_cast<int>(ranks.size()))
-      refuse(j, "layout: \"" + j.layout + "\" has " + plural(static_cast<std::size_t>(own.size()), "rank") +
-                    ", the job " + std::to_string(ranks.size()));
+      refuse(j, "layout",
+             "\"" + j.layout + "\" has " + plural(static_cast<std::size_t>(own.size()), "rank") + ", the job " +
+                 std::to_string(ranks.size()));
     return own;
   }
   return on.arrangement.size() == on.ranks ? on.arrangement.subset(ranks)
@@ -86,9 +102,7 @@ class job_run {
 public:
   job_run(const study_scenario& s, const study_run_options& o)
       : scenario_(s), options_(o), machine_(study_machine_of(s)), on_(std::make_shared<const hardware>(machine_.on)) {
-    if (!on_->losses.empty())
-      throw error(errc::unsupported, "study.faults: ranks are lost in studies of one collective; [[study.job]] says "
-                                     "nothing about what a job does then");
+    refuse_losses(s, *on_, "[[study.job]] says nothing about what a job does then");
   }
 
   study_result run() {
@@ -111,6 +125,10 @@ public:
 private:
   void seat_all() {
     seats free{on_->ranks};
+    if (constexpr std::size_t most = offload::most_jobs; on_->nics && scenario_.jobs.size() > most)
+      refuse(scenario_.jobs[most], scenario_.jobs[most].places.contains("copies") ? "copies" : "",
+             "a NIC knows at most " + std::to_string(most) + " jobs; there are " +
+                 std::to_string(scenario_.jobs.size()));
     for (std::size_t i = 0; i < scenario_.jobs.size(); ++i) {
       const study_job& j = scenario_.jobs[i];
       virtual_job made;
@@ -122,11 +140,12 @@ private:
       made.period = j.period.count();
       made.rounds = j.rounds;
       if (j.by_nics && !on_->nics)
-        refuse(j, "by: " + on_->name + " has no NICs that perform collectives; the preset tianhe_32 has");
+        refuse(j, "by", on_->name + " has no NICs that perform collectives; the preset tianhe_32 has");
       made.by_nics = j.by_nics.value_or(on_->nics && on_->nics->offload);
       if (j.root >= static_cast<rank_t>(made.ranks.size()))
-        refuse(j, "root: it has no rank " + std::to_string(j.root) + "; ranks are 0 to " +
-                      std::to_string(made.ranks.size() - 1));
+        refuse(j, "root",
+               "it has no rank " + std::to_string(j.root) + "; ranks are 0 to " +
+                   std::to_string(made.ranks.size() - 1));
       jobs_.push_back(std::move(made));
     }
   }
@@ -134,6 +153,10 @@ private:
   /// As the study of that collective alone would perform it. Copies of a job are performed alike.
   void plan(std::size_t index, study_result& result) {
     const study_job& j = scenario_.jobs[index];
+    if (const std::string why = why_no_protocol(*on_, j.protocol); !why.empty()) {
+      if (j.places.contains("protocol")) refuse(j, "protocol", why);
+      throw error(errc::bad_config, said_at(scenario_, "study.protocol") + "study.protocol: " + why);
+    }
     virtual_job& into = jobs_[index];
     study_job_row row;
     row.name = j.name;
@@ -165,7 +188,9 @@ private:
           if (std::find(result.remarks.begin(), result.remarks.end(), remark) == result.remarks.end())
             result.remarks.push_back(remark);
       } catch (const error& why) {
-        throw error(why.code_value(), j.where + ": " + name(c.kind) + ": " + why.what());
+        const auto line = j.places.find("calls");
+        throw error(why.code_value(), (line == j.places.end() ? j.place : line->second) + ": " + j.name + ": " +
+                                          name(c.kind) + ": " + why.what());
       }
     }
     result.jobs.push_back(std::move(row));

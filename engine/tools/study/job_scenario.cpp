@@ -36,15 +36,15 @@ std::vector<std::string_view> parts_of(std::string_view text, char between) {
 /// The values of one table, defaults filled in.
 class job_reader {
 public:
-  job_reader(const config_table& table, const study_scenario& study, std::size_t index)
-      : table_(table), study_(study), name_(text("name", "")) {
-    if (name_.empty()) name_ = "job " + std::to_string(index);
+  job_reader(const configuration& from, const study_scenario& study, std::size_t index)
+      : table_(from.jobs()[index]), study_(study) {
+    said_.name = text("name", "job " + std::to_string(index));
+    said_.place = place_of(from.origin_of_job(index));
+    for (const auto& [key, entry] : table_) said_.places[key] = place_of(entry.origin);
   }
 
   study_job read() const {
-    study_job j;
-    j.name = name_;
-    j.where = place("calls") + ": " + name_;
+    study_job j = said_;
     j.ranks = static_cast<int>(number("ranks", 0));
     if (has("on")) j.on = ranks(text("on", ""));
     if (j.ranks > 0 && !j.on.empty())
@@ -76,14 +76,10 @@ public:
   }
   std::int64_t copies() const { return number("copies", 1); }
   [[noreturn]] void fail(std::string_view key, const std::string& sentence) const {
-    throw error(errc::bad_config, place(key) + ": " + name_ + ": " + std::string{key} + ": " + sentence);
+    throw error(errc::bad_config, said_.at(key) + sentence);
   }
 
 private:
-  std::string place(std::string_view key) const {
-    const auto found = table_.find(key);
-    return to_string((found == table_.end() ? table_.begin() : found)->second.origin);
-  }
   const config_value* find(std::string_view key) const {
     const auto found = table_.find(key);
     return found == table_.end() ? nullptr : &found->second.value;
@@ -136,8 +132,12 @@ private:
 
   std::string choreography(const std::string& wanted, std::string_view key) const {
     if (wanted == "auto" || find_choreography(wanted) != nullptr || study_.score_files.contains(wanted)) return wanted;
-    if (wanted == "hccl")
-      fail(key, "hccl is a selection of the study's one all_to_all; a job names a choreography, or auto");
+    if (wanted == "hccl") {
+      const std::string why = "hccl is a selection of the study's one all_to_all; a job names a choreography, or auto";
+      if (key == "choreography" && !has(key))
+        throw error(errc::bad_config, said_at(study_, "study.choreography") + "study.choreography: " + why);
+      fail(key, why);
+    }
     std::vector<std::string> files;
     for (const auto& [own, file] : study_.score_files) files.push_back(own);
     fail(key, "there is no choreography \"" + wanted + "\"; " + which_choreographies(wanted, files, {"auto"}));
@@ -184,7 +184,7 @@ private:
 
   const config_table& table_;
   const study_scenario& study_;
-  std::string name_;
+  study_job said_;  ///< its name and places
 };
 
 /// What only a study of one collective listens to.
@@ -194,26 +194,32 @@ void refuse_what_does_nothing(const configuration& from) {
     const auto at = from.values().find(std::string{"study."} + key);
     if (at != from.values().end() && at->second.origin.from != config_origin::source::initial)
       throw error(errc::bad_config,
-                  to_string(at->second.origin) + ": study." + key +
+                  place_of(at->second.origin) + ": study." + key +
                       " would do nothing: the study has jobs, and each says what it performs, and when");
   }
-  if (!from.under("study.skew").empty())
-    throw error(errc::bad_config,
-                "study.skew would do nothing: the study has jobs, whose `start` says when they begin");
+  for (const auto& [rank, entry] : from.under("study.skew"))
+    throw error(errc::bad_config, place_of(entry.origin) + ": study.skew." + rank +
+                                      " would do nothing: the study has jobs, whose `start` says when they begin");
   for (const char* key : {"offload", "jobs"})
     if (const auto said = from.under("study.structure"); said.contains(key))
-      throw error(errc::bad_config, to_string(said.at(key).origin) + ": study.structure." + key +
+      throw error(errc::bad_config, place_of(said.at(key).origin) + ": study.structure." + key +
                                         " would do nothing beside [[study.job]]: say `by` and `copies` there");
 }
 
 }  // namespace
+
+std::string study_job::at(std::string_view key) const {
+  const auto found = places.find(key);
+  return (found == places.end() ? place : found->second) + ": " + name + ": " +
+         (key.empty() ? std::string{} : std::string{key} + ": ");
+}
 
 void read_jobs(const configuration& from, study_scenario& s) {
   if (from.jobs().empty()) return;
   refuse_what_does_nothing(from);
   std::set<std::string> names;
   for (std::size_t i = 0; i < from.jobs().size(); ++i) {
-    const job_reader reader{from.jobs()[i], s, i};
+    const job_reader reader{from, s, i};
     const study_job one = reader.read();
     const std::int64_t copies = reader.copies();
     if (copies > 1 && !one.on.empty() && !one.share)

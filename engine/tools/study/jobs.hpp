@@ -8,9 +8,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <optional>
 #include <ostream>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "actors/virtual/virtual_jobs.hpp"
@@ -45,7 +48,10 @@ struct study_job {
   int rounds = 1;
   bool share = false;
   std::optional<bool> by_nics;
-  std::string where;  ///< "study.toml:12: job training", as messages begin
+  std::map<std::string, std::string, std::less<>> places;  ///< of the keys that it says: "on" → "study.toml:12"
+  std::string place;                                       ///< of its table
+  /// As messages about a key begin: "study.toml:12: training: on: "; of one that it does not say, or of none, with the table's place.
+  std::string at(std::string_view key = {}) const;
 };
 
 /// Reads them into scenario.jobs, copies unfolded. @pre the rest of the scenario has been read. Throws error(bad_config).
@@ -90,7 +96,7 @@ void print_jobs(std::ostream& to, const study_result& result);
 /// Of one value of a sweep, without a heading.
 void print_job_rows(std::ostream& to, const study_result& result, const std::string& value);
 std::string jobs_csv_heading();
-/// A line a job and a line a call.
+/// A line a job and a line a call; the last column, why a sweep's value is refused, is empty.
 std::string jobs_csv(const study_result& result, const std::string& key, const std::string& value);
 /// "ranks 0-7", "ranks 0-30:2, 33".
 std::string ranks_text(const std::vector<int>& ranks);

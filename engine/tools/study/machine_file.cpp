@@ -32,8 +32,10 @@ struct place_in_file {
   std::string file;
   unsigned line = 0;
 };
+/// @param at without a line: what is no file's, such as study.structure.x
 [[noreturn]] void wrong(const place_in_file& at, const std::string& sentence) {
-  throw error(errc::bad_config, at.file + ":" + std::to_string(at.line) + ": " + sentence);
+  throw error(errc::bad_config,
+              at.file + (at.line > 0 ? ":" + std::to_string(at.line) : std::string{}) + ": " + sentence);
 }
 
 /// Elements by name, which ways are made of.
@@ -429,7 +431,14 @@ private:
     }
   }
   void set(hardware& h, const std::string& key, const toml::node& said) {
-    at_place(place(said), [&] { h.set(key, text_of(said, key)); });
+    at_place(place(said), [&] { h.set(key, constant_of(said, key)); });
+  }
+  /// Which of these a constant takes, the machine knows, and says what is right.
+  std::string constant_of(const toml::node& said, const std::string& key) const {
+    const auto* number = said.as_floating_point();
+    if (number == nullptr) return text_of(said, key);
+    std::array<char, 32> text{};
+    return {text.data(), std::to_chars(text.data(), text.data() + text.size(), number->get()).ptr};
   }
   template <class Action>
   void at_place(const place_in_file& at, Action action) const {

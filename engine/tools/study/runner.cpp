@@ -59,8 +59,9 @@ std::vector<std::int64_t> skew_of(const study_scenario& s, int ranks) {
       l = static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(s.skew_spread.count()));
   for (const auto& [rank, time] : s.skew) {
     if (rank >= ranks)
-      throw error(errc::bad_config, "study.skew: there is no rank " + std::to_string(rank) + "; ranks are 0 to " +
-                                        std::to_string(ranks - 1));
+      throw error(errc::bad_config, said_at(s, "study.skew." + std::to_string(rank)) + "study.skew." +
+                                        std::to_string(rank) + ": there is no rank " + std::to_string(rank) +
+                                        "; ranks are 0 to " + std::to_string(ranks - 1));
     late[static_cast<std::size_t>(rank)] = time.count();
   }
   return late;
@@ -78,8 +79,8 @@ public:
         on_(std::make_shared<hardware>(machine_.on)),
         library_(o.scores ? o.scores : scores_of(s)) {
     if (has_root(s.kind.what) && s.root >= on_->ranks)
-      throw error(errc::bad_config, "study.root: there is no rank " + std::to_string(s.root) + "; ranks are 0 to " +
-                                        std::to_string(on_->ranks - 1));
+      throw error(errc::bad_config, said_at(s, "study.root") + "study.root: there is no rank " +
+                                        std::to_string(s.root) + "; ranks are 0 to " + std::to_string(on_->ranks - 1));
     late_ = skew_of(s, on_->ranks);
     check_counts();
     find_protocols();
@@ -123,12 +124,9 @@ private:
   void find_protocols() {
     for (const protocol_costs& p : on_->protocols)
       if (scenario_.protocol == "auto" || scenario_.protocol == p.name) protocols_.push_back(p);
-    if (protocols_.empty()) {
-      std::string list = "auto";
-      for (const protocol_costs& p : on_->protocols) list += ", " + p.name;
-      throw error(errc::bad_config, "study.protocol: " + on_->name + " has no protocol \"" + scenario_.protocol +
-                                        "\"; there are " + list);
-    }
+    if (protocols_.empty())
+      throw error(errc::bad_config, said_at(scenario_, "study.protocol") +
+                                        "study.protocol: " + why_no_protocol(*on_, scenario_.protocol));
     if (scenario_.credits > 0)
       for (protocol_costs& p : protocols_) p.slots = scenario_.credits;
   }
@@ -138,8 +136,8 @@ private:
     const bool matrix = scenario_.kind.has_matrix();
     if (given == 0 || given == (matrix ? n * n : n)) return;
     throw error(errc::bad_config,
-                "study.counts has " + plural(given, "number") + "; " + name(scenario_.kind) + " on " +
-                    plural(n, "rank") + " needs " +
+                said_at(scenario_, "study.counts") + "study.counts has " + plural(given, "number") + "; " +
+                    name(scenario_.kind) + " on " + plural(n, "rank") + " needs " +
                     (matrix ? "a row of " + std::to_string(n) + " for each rank" : "one for each rank"));
   }
 
@@ -638,17 +636,65 @@ bool has_equal_ways(const hardware& on) {
 
 }  // namespace
 
+namespace {
+
+/// What the machine says of a key's value, behind the place where that stands.
+template <class Action>
+void at_place_of(const study_scenario& s, const std::string& key, Action action) {
+  try {
+    action();
+  } catch (const error& why) {
+    throw error(why.code_value(), said_at(s, key) + why.what());
+  }
+}
+
+/// The key that a sentence about building the machine is about: what it begins with. A machine's file names its own lines.
+std::string key_told_of(std::string_view sentence) {
+  if (sentence.starts_with("study.")) return std::string{sentence.substr(0, sentence.find_first_of(": "))};
+  if (sentence.starts_with("layout: ")) return "study.layout";
+  if (sentence.starts_with("preset ") || sentence.starts_with("there is no preset ")) return "study.preset";
+  return {};
+}
+
+study_machine built_machine_of(const study_scenario& s) {
+  try {
+    return build_study_machine(s.preset_name, s.request);
+  } catch (const error& why) {
+    throw error(why.code_value(), said_at(s, key_told_of(why.what())) + why.what());
+  }
+}
+
+}  // namespace
+
 study_machine study_machine_of(const study_scenario& s) {
-  study_machine made = build_study_machine(s.preset_name, s.request);
-  for (const auto& [key, value] : s.overrides) made.on.set(key, value);
-  for (const auto& [element, times] : s.slow) made.on.slow_down(element, times);
-  for (const auto& [element, times] : s.faults) made.on.disturb(element, times);
+  study_machine made = built_machine_of(s);
+  for (const auto& [key, value] : s.overrides)
+    at_place_of(s, "study.hardware." + key, [&, &key = key, &value = value] { made.on.set(key, value); });
+  for (const auto& [element, times] : s.slow)
+    at_place_of(s, "study.slow." + element, [&, &name = element, t = times] { made.on.slow_down(name, t); });
+  for (const auto& [element, times] : s.faults)
+    at_place_of(s, "study.faults." + element, [&, &name = element, &t = times] { made.on.disturb(name, t); });
   made.on.validate();
   const bool asked = std::ranges::any_of(s.overrides, [](const auto& said) { return said.first == "routing"; });
   if (asked && made.on.routing == path_choice::adaptive && !has_equal_ways(made.on))
-    throw error(errc::unsupported, "study.hardware.routing: adaptive would do nothing: on " + made.on.name +
+    throw error(errc::unsupported, said_at(s, "study.hardware.routing") +
+                                       "study.hardware.routing: adaptive would do nothing: on " + made.on.name +
                                        " there is but one way from a rank to another one; leave it away");
   return made;
+}
+
+void refuse_losses(const study_scenario& scenario, const hardware& on, const std::string& why) {
+  if (on.losses.empty()) return;
+  const std::string key = "study.faults.rank " + std::to_string(on.losses.front().rank);
+  throw error(errc::unsupported,
+              said_at(scenario, key) + key + ": ranks are lost in studies of one collective; " + why);
+}
+
+std::string why_no_protocol(const hardware& on, const std::string& wanted) {
+  if (wanted == "auto" || on.protocol(wanted) != nullptr) return {};
+  std::string list = "auto";
+  for (const protocol_costs& p : on.protocols) list += ", " + p.name;
+  return on.name + " has no protocol \"" + wanted + "\"; there are " + list;
 }
 
 std::shared_ptr<score_library> scores_of(const study_scenario& scenario) {

@@ -28,8 +28,10 @@ public:
     read_machine(s);
     read_stragglers(s);
     for (const auto& [key, entry] : from_.values())
-      if (key.starts_with(prefix) && entry.origin.from != config_origin::source::initial)
+      if (key.starts_with(prefix) && entry.origin.from != config_origin::source::initial) {
         s.as_said[key] = study_value_text(entry.value);
+        s.places.try_emplace(key, place_of(entry.origin));
+      }
     read_jobs(from_, s);
     return s;
   }
@@ -38,7 +40,7 @@ private:
   [[noreturn]] void fail(const std::string& key, const std::string& sentence) const {
     const auto& all = from_.values();
     const auto at = all.find(std::string{prefix} + key);
-    const std::string place = at == all.end() ? "" : to_string(at->second.origin) + ": ";
+    const std::string place = at == all.end() ? "" : place_of(at->second.origin) + ": ";
     throw error(errc::bad_config, place + std::string{prefix} + key + ": " + sentence);
   }
 
@@ -138,7 +140,8 @@ private:
   }
 
   void read_hccl(study_scenario& s) const {
-    if (s.choreography == "hccl" && traits_of(s.kind.what).v != v_counts::every_pair)
+    // With jobs it is no matter of the collective: they know no hccl (read_jobs()).
+    if (s.choreography == "hccl" && from_.jobs().empty() && traits_of(s.kind.what).v != v_counts::every_pair)
       fail("choreography", "hccl is the selection of an all_to_all, not of " + name(s.kind));
     for (const hccl_device d : {hccl_device::ascend_910b, hccl_device::ascend_910_93, hccl_device::ascend_310p})
       if (text("hccl.device") == name(d)) s.hccl.device = d;
@@ -161,8 +164,10 @@ private:
         s.preset_name == this_machine_preset && !file.empty() &&
         std::none_of(given.begin(), given.end(), [](const auto& pair) { return pair.first == "tuning"; }))
       s.request.structure.emplace_back("tuning", file);
-    for (const auto& [key, entry] : from_.under("study.hardware"))
+    for (const auto& [key, entry] : from_.under("study.hardware")) {
       s.overrides.emplace_back(key_meant(s, key, entry), std::get<std::string>(entry.value));
+      s.places["study.hardware." + s.overrides.back().first] = place_of(entry.origin);
+    }
   }
 
   /// A variable's name has no dots and blanks: TROUPE_STUDY_HARDWARE_LINK_LATENCY means link.latency, …SLOW_UP_3 "up 3".
@@ -189,10 +194,14 @@ private:
   }
 
   void read_stragglers(study_scenario& s) const {
-    for (const auto& [element, entry] : from_.under("study.slow"))
+    for (const auto& [element, entry] : from_.under("study.slow")) {
       s.slow.emplace_back(key_meant(s, element, entry, true), std::get<double>(entry.value));
-    for (const auto& [element, entry] : from_.under("study.faults"))
+      s.places["study.slow." + s.slow.back().first] = place_of(entry.origin);
+    }
+    for (const auto& [element, entry] : from_.under("study.faults")) {
       s.faults.emplace_back(key_meant(s, element, entry, true), std::get<std::string>(entry.value));
+      s.places["study.faults." + s.faults.back().first] = place_of(entry.origin);
+    }
     for (const auto& [rank, entry] : from_.under("study.skew")) {
       int r = 0;
       const auto [end, failure] = std::from_chars(rank.data(), rank.data() + rank.size(), r);
@@ -231,5 +240,10 @@ std::string study_value_text(const config_value& v) {
 }
 
 study_scenario read_study(const configuration& from) { return study_reader{from}.read(); }
+
+std::string said_at(const study_scenario& scenario, const std::string& key) {
+  const auto found = scenario.places.find(key);
+  return found == scenario.places.end() ? std::string{} : found->second + ": ";
+}
 
 }  // namespace troupe

@@ -73,7 +73,15 @@ struct study_scenario {
   std::vector<study_job> jobs;  ///< not empty: they take the place of the call above, and of skew and computation
 
   std::map<std::string, std::string> as_said;  ///< flat key → value, for reports: "study.choreography" → "ring"
+  std::map<std::string, std::string> places;   ///< flat key → who said it, for messages: "study.toml:12", "--set"
 };
+
+/// How a message about a key begins: "study.toml:12: "; empty where nobody said it.
+std::string said_at(const study_scenario& scenario, const std::string& key);
+/// Where a lost rank means nothing. @param why the end of the sentence
+void refuse_losses(const study_scenario& scenario, const hardware& on, const std::string& why);
+/// Why there is no such protocol, and which there are; empty: there is, or all are to be tried.
+std::string why_no_protocol(const hardware& on, const std::string& wanted);
 
 /// What there is instead of a choreography that is unknown, and where one's own are named: the end of a sentence.
 /// @param files names of score files @param besides further words that can be said there
@@ -168,7 +176,7 @@ void print_study(std::ostream& to, const study_result& result);
 void print_sweep(std::ostream& to, const study_sweep_result& result);
 /// The document described in engine/tools/study/README.md: of rows with a recording spans, moves and the critical path, too.
 std::string study_json(const study_result& result, const std::vector<study_sweep_result>& sweeps = {});
-/// A line a row.
+/// A line a row, and one for every refused value of a sweep: why, in the last column, and no figures.
 std::string study_csv(const study_result& result, const std::vector<study_sweep_result>& sweeps = {});
 /// Of the row that is shown, for Perfetto and chrome://tracing: a track an actor, an arrow a chunk. @pre it has a recording
 std::string study_trace(const study_result& result);

@@ -17,6 +17,7 @@ namespace {
 
 using json = nlohmann::ordered_json;
 
+using study_text::csv_field;
 using study_text::format;
 using study_text::time_text;
 
@@ -163,29 +164,49 @@ void print_sweep(std::ostream& to, const study_sweep_result& sweep) {
 
 // -- CSV --------------------------------------------------------------------------------------------------------------
 
+namespace {
+
+std::string row_csv(const std::string& key, const std::string& value, const study_result& of, const study_row& row) {
+  std::string line;
+  for (const std::string& text :
+       {key, value, name(of.scenario.kind), row.choreography, row.protocol, of.scenario.preset_name})
+    line += csv_field(text) + ",";
+  return line + format("%d,%zu,%zu,%s,%s,%.6f,%.6f,%.6f,%.6f,%.6f,%llu,%llu,%lld,%d,\n", of.on->ranks, row.bytes,
+                       row.count, std::string{name(of.scenario.type)}.c_str(), op_text(of.scenario).c_str(),
+                       row.time_us, row.algbw, row.busbw, row.bound_us(), row.busiest_us,
+                       static_cast<unsigned long long>(row.outcome.steps),
+                       static_cast<unsigned long long>(row.outcome.messages), static_cast<long long>(row.wrong),
+                       row.failed() ? 1 : 0);
+}
+
+}  // namespace
+
 std::string study_csv(const study_result& r, const std::vector<study_sweep_result>& sweeps) {
-  if (!r.jobs.empty()) {
-    std::string lines = jobs_csv_heading() + jobs_csv(r, "", "");
-    for (const study_sweep_result& sweep : sweeps)
-      for (const auto& [value, of] : sweep.points) lines += jobs_csv(of, sweep.what.key, value);
-    return lines;
-  }
+  const bool jobs = !r.jobs.empty();
   std::string text =
-      "key,value,collective,choreography,protocol,preset,ranks,bytes,count,type,redop,time_us,algbw,busbw,bound_us,"
-      "busiest_us,steps,messages,wrong,failed\n";
+      jobs ? jobs_csv_heading()
+           : "key,value,collective,choreography,protocol,preset,ranks,bytes,count,type,redop,time_us,algbw,busbw,"
+             "bound_us,busiest_us,steps,messages,wrong,failed,refused\n";
+  // What a refused value has no figures for: every column between its own and the reason, which is the last.
+  const std::string nothing(static_cast<std::size_t>(std::count(text.begin(), text.end(), ',')) - 1, ',');
   const auto add = [&](const std::string& key, const std::string& value, const study_result& of) {
-    for (const study_row& row : of.rows)
-      text += format("%s,%s,%s,%s,%s,%s,%d,%zu,%zu,%s,%s,%.6f,%.6f,%.6f,%.6f,%.6f,%llu,%llu,%lld,%d\n", key.c_str(),
-                     value.c_str(), name(of.scenario.kind).c_str(), row.choreography.c_str(), row.protocol.c_str(),
-                     of.scenario.preset_name.c_str(), of.on->ranks, row.bytes, row.count,
-                     std::string{name(of.scenario.type)}.c_str(), op_text(of.scenario).c_str(), row.time_us, row.algbw,
-                     row.busbw, row.bound_us(), row.busiest_us, static_cast<unsigned long long>(row.outcome.steps),
-                     static_cast<unsigned long long>(row.outcome.messages), static_cast<long long>(row.wrong),
-                     row.failed() ? 1 : 0);
+    if (jobs) text += jobs_csv(of, key, value);
+    else
+      for (const study_row& row : of.rows) text += row_csv(key, value, of, row);
   };
   add("", "", r);
-  for (const study_sweep_result& sweep : sweeps)
-    for (const auto& [value, of] : sweep.points) add(sweep.what.key, value, of);
+  for (const study_sweep_result& sweep : sweeps) {
+    auto point = sweep.points.begin();
+    auto refused = sweep.refused.begin();
+    for (const std::string& value : sweep.what.values)
+      if (point != sweep.points.end() && point->first == value) {
+        add(sweep.what.key, value, point->second);
+        ++point;
+      } else if (refused != sweep.refused.end() && refused->first == value) {
+        text += csv_field(sweep.what.key) + "," + csv_field(value) + nothing + csv_field(refused->second) + "\n";
+        ++refused;
+      }
+  }
   return text;
 }
 

@@ -9,6 +9,37 @@ function read_colours() {
     "heat-0", "heat-1", "heat-2", "critical", "cursor", "send", "reduce", "copy", "wait_chunk", "wait_credit", "occupy", "launch", "sync",
     "compute", "call", "next_call", "s0", "s1", "s2", "s3", "s4", "s5", "s6", "s7"])
     colours[name] = style.getPropertyValue(`--${name}`).trim();
+  for (let job = 0; job < job_colours; ++job) {
+    const colour = style.getPropertyValue(`--j${job % plain_job_colours}`).trim(), stripes = Math.floor(job / plain_job_colours), name = job_colour(job);
+    colours[name] = stripes ? striped(colour, colours.panel, stripes === 1) : colour;
+    ink_on[name] = luminance(colour) > 0.3 ? "#111" : "#fff";
+    document.documentElement.style.setProperty(`--${name}`, stripes ? `repeating-linear-gradient(${stripes === 1 ? -45 : 45}deg, ${colour} 0 3px, ${colours.panel} 3px 5px)` : colour);
+  }
+}
+
+/** What is written on a colour that has a name. */
+const ink_on = {compute: "#111", occupy: "#111", launch: "#111"};
+
+/** A fill for canvases: stripes from corner to corner. */
+function striped(colour, between, rises) {
+  const tile = document.createElement("canvas"), size = 7;
+  tile.width = tile.height = size;
+  const c = tile.getContext("2d");
+  c.fillStyle = colour;
+  c.fillRect(0, 0, size, size);
+  c.strokeStyle = between; c.lineWidth = 2;
+  for (const shift of [-size, 0, size]) {  // what leaves a tile comes into the next one
+    c.beginPath();
+    if (rises) { c.moveTo(shift - 1, size + 1); c.lineTo(shift + size + 1, -1); } else { c.moveTo(shift - 1, -1); c.lineTo(shift + size + 1, size + 1); }
+    c.stroke();
+  }
+  return c.createPattern(tile, "repeat");
+}
+
+/** From 0, black, to 1, white (WCAG). */
+function luminance(hex) {
+  const [r, g, b] = rgb_of(hex).map(v => v / 255).map(v => (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4));
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b;
 }
 
 function rgb_of(hex) { return [1, 3, 5].map(i => parseInt(hex.slice(i, i + 2), 16)); }

@@ -67,8 +67,10 @@ const actor_spent = {
   link: ["on links", "occupy"], ring_segment: ["on ring segments", "s4"], dma: ["in DMA engines", "s7"], nic: ["in NICs", "s3"],
   switch: ["in switches", "s2"], pcie: ["on PCIe", "s5"], core: ["in cores", "compute"],
 };
-/** Of a job's messages on the elements that it shares with others, by its number. */
-const job_colour = job => ["s0", "s1", "s2", "s3", "s4", "s7"][job % 6];
+/** The name of the colour of a job's messages on the elements that it shares with others. Behind the plain colours come stripes of them, one way and
+ *  the other; more jobs than that have one in common with others. */
+const plain_job_colours = 18, job_colours = 3 * plain_job_colours;
+const job_colour = job => `job-${job % job_colours}`;
 /** A wait is no work: it leaves its actor idle. */
 const is_wait = kind => kind === "wait_chunk" || kind === "wait_credit";
 

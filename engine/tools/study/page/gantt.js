@@ -194,7 +194,7 @@ class gantt_view {
     c.textAlign = "left";
     c.textBaseline = "middle";
     if (is_wait(kind)) return;
-    c.fillStyle = ["compute", "occupy", "launch"].includes(run.colour_of_span(s)) ? "#111" : "#fff";
+    c.fillStyle = ink_on[run.colour_of_span(s)] ?? "#fff";
     c.fillText(fitted(c, text.trim().replace(/ +/g, " "), end - x - 8), x + 4, top + height / 2 + 0.5);
   }
 
