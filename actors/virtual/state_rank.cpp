@@ -9,6 +9,7 @@
 #include "actors/virtual/recorder.hpp"
 #include "memory/error.hpp"
 #include "memory/kernels/kernels.hpp"
+#include "topology/machine/quantities.hpp"
 
 namespace troupe::actors {
 
@@ -168,6 +169,12 @@ void state_communicator::tell(rank_t from, rank_t to, std::function<void()> what
   else due_.emplace_back(std::move(what));
 }
 
+/// As a real run says it, which counts milliseconds; shorter ones are exact.
+static std::string silence_text(std::int64_t ps) {
+  constexpr std::int64_t millisecond = 1'000'000'000;
+  return ps % millisecond == 0 ? std::to_string(ps / millisecond) + " ms" : to_text(picoseconds{ps});
+}
+
 void state_communicator::lose(rank_t who) {
   has_losses_ = true;
   const auto loss = std::find_if(on.losses.begin(), on.losses.end(), [&](const rank_loss& l) { return l.rank == who; });
@@ -177,11 +184,10 @@ void state_communicator::lose(rank_t who) {
     return;  // nobody is left to hear of it; what is under way from the last home still comes from there
   home_ = home;
   const bool stopped = loss->silence_ps > 0;
-  const std::string text =
-      notes.choreography + ": rank " + std::to_string(who) + " was lost: " +
-      (stopped ? "nothing was heard of it for " + std::to_string(loss->silence_ps / 1'000'000'000) + " ms"
-               : std::string{"it closed a connection"}) +
-      "; the communicator cannot be used any more";
+  const std::string text = notes.choreography + ": rank " + std::to_string(who) + " was lost: " +
+                           (stopped ? "nothing was heard of it for " + silence_text(loss->silence_ps)
+                                    : std::string{"it closed a connection"}) +
+                           "; the communicator cannot be used any more";
   post(home_, ways.time().now() + (stopped ? loss->silence_ps : delay(who, home_)),
        [this, who, text] { membership_.lost(who, make_failure(errc::peer_lost, text), *this); });
 }

@@ -27,7 +27,8 @@ void check_virtual(const score& notes, const cutting& cut, const hardware& on, c
   for (const rank_place& p : on.places)
     for (const element_index e : {p.core, p.dma})
       if (e != no_element && on.class_of(e).discipline != service::fifo)
-        wrong("a rank works on " + on.elements[static_cast<std::size_t>(e)].name + ", which must be fifo");
+        wrong("a rank works on " + on.elements[static_cast<std::size_t>(e)].name +
+              ", which serves one after the other: study.hardware." + on.class_of(e).name + ".discipline must be fifo");
 }
 
 namespace {

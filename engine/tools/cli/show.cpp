@@ -141,6 +141,8 @@ int show(const arguments& a) {
     if (text.size() > most_score_file_bytes)
       std::cerr << "troupe: the score has " << (text.size() >> 20) << " MiB; a score file is read up to "
                 << (most_score_file_bytes >> 20) << " MiB\n";
+    if (is_too_large(lower_syncs(std::move(s)), {}))
+      std::cerr << "troupe: the score is too large to be verified, so it cannot be read as a score file\n";
     return exit_ok;
   }
   const verdict v = verify(lower_syncs(s));

@@ -75,8 +75,10 @@ void print_energy(std::ostream& to, const hardware& on, std::span<const element_
   to << "#\n"
      << format("# %-16s %9s %14s %14s %14s\n", "energy of", "elements", "idle (uJ)", "bytes (uJ)", "together (uJ)");
   const auto line = [&](const std::string& who, std::size_t n, const element_energy& j) {
-    to << format("# %-16s %9zu %14.3f %14.3f %14.3f\n", who.c_str(), n, j.idle * 1e6, j.transfer * 1e6,
-                 j.joules() * 1e6);
+    to << format("# %-16s %9zu", who.c_str(), n);
+    for (const double joules : {j.idle, j.transfer, j.joules()})
+      to << format(joules > 0 && joules < 1e-6 ? " %14.6f" : " %14.3f", joules * 1e6);
+    to << '\n';
   };
   for (std::size_t c = 0; c < by_class.size(); ++c)
     if (by_class[c].joules() > 0) line(on.classes[c].name, count[c], by_class[c]);

@@ -71,8 +71,9 @@ void print_use(std::ostream& to, const study_result& r) {
 
 void print_path(std::ostream& to, const study_result& r) {
   if (r.rows.empty() || !r.shown_row()->recording) return;
-  to << "#\n# Critical path:\n";
-  for (const critical_stretch& s : critical_path(r))
+  const std::vector<critical_stretch> path = critical_path(r);
+  to << (path.empty() ? "#\n# Critical path: nothing had to be waited for\n" : "#\n# Critical path:\n");
+  for (const critical_stretch& s : path)
     to << format("# %10.2f … %10.2f us  ", static_cast<double>(s.begin_ps) / 1e6, static_cast<double>(s.end_ps) / 1e6)
        << s.text << '\n';
 }

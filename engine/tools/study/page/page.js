@@ -341,6 +341,7 @@ class study_page {
 const badge = run => element("b", {class: `badge ${run.letter}`}, run.letter);
 
 function missing(what, run, advice) {
+  if (run.row && !run.row.messages) return element("p", {class: "missing"}, `Nothing was sent: ${plural(run.ranks, "rank")}, no messages.`);
   return element("p", {class: "missing"}, `${what}: the run has ${plural(run.ranks, "rank")}${run.row ? ` and ${plural(run.row.messages, "message")}` : ""}, too large for a page. ${advice}`.trim());
 }
 

@@ -71,7 +71,7 @@ void print_wrapped(std::ostream& to, const std::string& text, const std::string&
 
 std::string explained(const published_row& row) {
   if (!row.failure.empty()) return "failed: " + row.failure;
-  if (!row.figure.reproduced) return "not reproduced: " + row.figure.remark;
+  if (!row.figure.modelled) return "not reproduced: " + row.figure.remark;
   return row.ours.note + (row.ours.note.empty() || row.figure.remark.empty() ? "" : "; ") + row.figure.remark;
 }
 
@@ -172,7 +172,7 @@ std::string published_json(const std::vector<published_row>& rows) {
              {"file", f.file},
              {"published", f.published},
              {"kind", name(f.kind)},
-             {"reproduced", f.reproduced},
+             {"modelled", f.modelled},
              {"says", senses[static_cast<std::size_t>(f.says)]},
              {"unit", f.unit}};
     one["ours"] = failed ? json{} : json(row.ours.value);

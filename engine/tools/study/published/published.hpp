@@ -86,7 +86,7 @@ struct published_figure {
   std::string remark{};       ///< why ours differs, or what the figure assumes
   sense says = sense::about;  ///< "more than 20 %": at_least
   published_kind kind = published_kind::printed;
-  bool reproduced =
+  bool modelled =
       true;  ///< false: the model lacks what the figure is about, and the remark says what; the row shows how far off that is
 };
 
@@ -114,7 +114,7 @@ struct published_row {
 std::vector<published_row> run_published(const std::vector<published_figure>& figures, study_runs& runs,
                                          const std::function<void(const std::string&)>& progress = {});
 void print_published(std::ostream& to, const std::vector<published_row>& rows);
-/// [{id, source, what, file, published, kind, reproduced, says, unit, ours, formula, error_percent, note, remark, failure}]
+/// [{id, source, what, file, published, kind, modelled, says, unit, ours, formula, error_percent, note, remark, failure}]
 std::string published_json(const std::vector<published_row>& rows);
 
 }  // namespace troupe

@@ -59,7 +59,7 @@ void add_crossings(std::vector<figure>& all) {
                  .unit = "KiB",
                  .ours = [](const study_lookup& of) { return protocol_crossing(of, "ll"); },
                  .remark = why,
-                 .reproduced = false});
+                 .modelled = false});
   all.push_back({.id = "spec5.between.ll128",
                  .source = "spec 5, measured",
                  .what = "between: LL128 beats Simple up to",
@@ -68,7 +68,7 @@ void add_crossings(std::vector<figure>& all) {
                  .unit = "KiB",
                  .ours = [](const study_lookup& of) { return protocol_crossing(of, "ll128"); },
                  .remark = "as for LL",
-                 .reproduced = false});
+                 .modelled = false});
   all.push_back({.id = "spec5.between.large",
                  .source = "spec 5, measured",
                  .what = "between: Simple over LL at 64 MiB",
@@ -95,7 +95,7 @@ void add_inside(std::vector<figure>& all) {
        },
        .remark = "the same source's table gives 2 us a hop for LL128 and 1 us for LL, which is what ours shows; its "
                  "curves lie closer together",
-       .reproduced = false});
+       .modelled = false});
   all.push_back(
       {.id = "spec5.inside.ll128_large",
        .source = "spec 5, table",
