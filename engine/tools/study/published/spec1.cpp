@@ -123,6 +123,22 @@ void add_model_curves(std::vector<figure>& all) {
                                    : "",
                      .kind = published_kind::derived});
     }
+  // Between (5), (6) and (7), (8), and fig. 14's curve.
+  for (const auto& [bytes, said] : sizes) {
+    const auto v = static_cast<double>(bytes);
+    const double formula = ring_formula(v) / csc_formula(v);
+    all.push_back({.id = "spec1.curve3_4." + std::to_string(bytes),
+                   .source = "spec 1, models (3), (4)",
+                   .what = std::string{"CSC-AG over Ring-AG at "} + said,
+                   .file = "spec1_models.toml",
+                   .published = formula,
+                   .unit = "x",
+                   .ours = [=, n = bytes](const study_lookup& of) -> measured {
+                     return {of.time_us(ring, n) / of.time_us(csc, n), formula};
+                   },
+                   .remark = bytes >= 256 * megabyte ? "here the DMA engines are the limit (see models (7), (8))" : "",
+                   .kind = published_kind::derived});
+  }
 }
 
 // -- figures 12 to 15, and the measured bandwidths ----------------------------------------------------------------------
@@ -175,6 +191,20 @@ void add_curves(std::vector<figure>& all) {
                    return {utilisation(of.run("sizes=4194304")), 100 * 3 * (v / 4 / bus) / ring_formula(v)};
                  },
                  .remark = "\"at small sizes\" is not said more exactly; it is 10 % at 2048 KB and 32 % at 8192 KB"});
+  for (const auto& [kilobytes, said] : {std::pair{512, "512 KB"}, std::pair{2048, "2048 KB"},
+                                        std::pair{8192, "8192 KB"}, std::pair{32'768, "32768 KB"}}) {
+    const double v = static_cast<double>(kilobytes) * kib, formula = 100 * 3 * (v / 4 / bus) / ring_formula(v);
+    all.push_back({.id = "spec1.curve13." + std::to_string(kilobytes),
+                   .source = "spec 1, model (3)",
+                   .what = std::string{"Ring-AG: transfer time over total, "} + said,
+                   .file = "spec1_fig13.toml",
+                   .published = formula,
+                   .unit = "%",
+                   .ours = [=, n = kilobytes](const study_lookup& of) -> measured {
+                     return {utilisation(of.run("sizes=" + std::to_string(n * 1024))), formula};
+                   },
+                   .kind = published_kind::derived});
+  }
   all.push_back({.id = "spec1.ring_ag",
                  .source = "spec 1, measured",
                  .what = "Ring-AG at 8 MB",
