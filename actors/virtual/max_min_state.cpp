@@ -72,13 +72,14 @@ max_min_state::index max_min_state::join(std::int64_t now, std::uint64_t bytes, 
   return at;
 }
 
-/// Where the way of a flow lies.
-std::uint32_t max_min_state::room_for(std::size_t hops) {
-  if (hops >= free_ways_.size()) free_ways_.resize(hops + 1);
+/// Where the way of a flow lies, after how long it is.
+std::uint32_t max_min_state::room_for(std::uint16_t hops) {
+  if (hops >= free_ways_.size()) free_ways_.resize(std::size_t{hops} + 1);
   std::vector<std::uint32_t>& free = free_ways_[hops];
   if (free.empty()) {
     const auto first = static_cast<std::uint32_t>(ways_.size());
-    ways_.resize(ways_.size() + hops);
+    ways_.resize(ways_.size() + hops + 1);
+    ways_[first] = hops;
     return first;
   }
   const std::uint32_t first = free.back();
@@ -92,13 +93,13 @@ void max_min_state::enter(index at, std::span<const index> on) {
   for (const index k : on) hops += elements_[k].capacity > 0 ? 1 : 0;
   if (hops == 0) return;
   f.hops = static_cast<std::uint16_t>(hops);
-  f.first = room_for(hops);
-  index* way = ways_.data() + f.first;
+  f.first = room_for(f.hops);
+  index* way = ways_.data() + f.first + 1;
   for (const index k : on)
     if (elements_[k].capacity > 0) *way++ = k;
   if (f.own != none) *way = f.own;
   bool alone = true;
-  index least = ways_[f.first];
+  index least = way_of(f)[0];
   for (const index k : way_of(f)) {
     element& e = elements_[k];
     if (e.count == 0) shares_[k] = {.rest = e.capacity};
@@ -116,7 +117,7 @@ void max_min_state::enter(index at, std::span<const index> on) {
   elements_[least].since = now_;
   shares_[least].level = elements_[least].capacity;
   hold(at, least, f.left);
-  for_others(at, least, [&](index k) {
+  for_others(elements_[least].held.front(), least, [&](index k) {
     shares_[k].rest -= elements_[least].capacity;
     shares_[k].fastest = elements_[least].capacity;
   });
@@ -130,9 +131,12 @@ std::uint32_t max_min_state::weight_of(const flow& f, index on) const {
 
 /// The other elements that a flow passes, each as often as it does.
 template <class Do>
-void max_min_state::for_others(index at, index but, Do&& what) {
-  for (const index k : way_of(flows_[at]))
-    if (k != but) what(k);
+void max_min_state::for_others(const held_flow& f, index but, Do&& what) const {
+  if (f.other < several) return what(f.other);
+  if (f.other == none) return;
+  const index* const way = ways_.data() + (f.other - several);
+  for (const index* k = way + 1; k <= way + *way; ++k)
+    if (*k != but) what(*k);
 }
 
 /// The flows on an element, each as often as it passes it; forgets those that have gone.
@@ -155,11 +159,13 @@ void max_min_state::hold(index at, index by, double left) {
   f.bottleneck = by;
   shares_[by].weight += weight_of(f, by);
   index other = none;
-  if (f.hops == 2) other = ways_[f.first] == by ? ways_[f.first + 1] : ways_[f.first];
-  if (f.hops > 2 || other == by) other = several;
-  std::vector<held_flow>& held = elements_[by].held;
-  held.emplace_back();
-  sift_up(held, held.size() - 1, {elements_[by].served + left, at, other});
+  if (f.hops == 2) other = way_of(f)[way_of(f)[0] == by ? 1 : 0];
+  if (f.hops > 2 || other == by) other = several + f.first;
+  element& e = elements_[by];
+  const held_flow now{e.served + left, at, other};
+  for_others(now, by, [&](index k) { e.slowest = std::min(e.slowest, shares_[k].level); });
+  e.held.emplace_back();
+  sift_up(e.held, e.held.size() - 1, now);
   make_dirty(by);
 }
 
@@ -373,12 +379,8 @@ void max_min_state::touch(index at) {
 }
 
 void max_min_state::wait(index at, double level) {
-  if (shares_[at].weight == 0) {
-    full_.push_back(at);
-    return;
-  }
-  queue_.push_back({level, at});
-  std::push_heap(queue_.begin(), queue_.end());
+  if (shares_[at].weight == 0) full_.push_back(at);
+  else queue_.push(std::max(level, 0.0), at);
 }
 
 /// A new flow, held where it gets least at a first glance.
@@ -391,15 +393,11 @@ void max_min_state::take_up(index at) {
   }
   share& s = shares_[by];
   advance(by);
-  if (s.weight == 0) {
-    s.level = least;
-    refill_.push_back(by);
-  }
+  if (s.weight == 0) s.level = least;
   const double rate = s.level;
   hold(at, by, flows_[at].left);
-  moved_.push_back(at);
   touch(by);
-  for_others(at, by, [&](index k) {
+  for_others(elements_[by].held[flows_[at].at], by, [&](index k) {
     shares_[k].rest -= rate;
     shares_[k].fastest = std::max(shares_[k].fastest, rate);
     touch(k);
@@ -411,17 +409,13 @@ void max_min_state::follow() {
   queue_.clear(), full_.clear(), seen_.clear();
   for (const index k : again_) {
     shares_[k].is = state::waits;
-    if (shares_[k].weight == 0) full_.push_back(k);
-    else queue_.push_back({shares_[k].level, k});
+    wait(k, shares_[k].level);
   }
   again_.clear();
-  std::make_heap(queue_.begin(), queue_.end());
   follows_ = true;
   waited_ = 0;
   while (!queue_.empty()) {
-    const index at = queue_.front().element;
-    std::pop_heap(queue_.begin(), queue_.end());
-    queue_.pop_back();
+    const index at = queue_.pop();
     share& s = shares_[at];
     if (s.weight == 0) {
       full_.push_back(at);
@@ -447,13 +441,12 @@ void max_min_state::follow() {
 bool max_min_state::rise(index at) {
   share& s = shares_[at];
   const double level = s.rest / s.weight;
-  if (waited_ < 2 * seen_.size() + 16) {
-    find_lost<true>(at, level * (1 - equal_to));
-    for (const index f : lost_) move(f, lowest_but<true>(f, at));
+  if (level > elements_[at].slowest && waited_ < 2 * seen_.size() + 16) {
+    find_lost(at, level * (1 - equal_to));
+    for (const index f : lost_) move_to_lowest(f);
     if (s.weight == 0) return full_.push_back(at), false;
     if (!lost_.empty()) return ++waited_, wait(at, s.rest / s.weight), false;
   }
-  risen_.push_back(at);
   s.is = state::seen;
   set_level(at, level);
   return true;
@@ -471,10 +464,7 @@ void max_min_state::set_level(index at, double level) {
     ++s.changes;
     if (s.is != state::waits && s.is != state::waits_again) touch(k);
   };
-  for (const held_flow& f : elements_[at].held) {
-    if (f.other < several) give(f.other);
-    else if (f.other == several) for_others(f.flow, at, give);
-  }
+  for (const held_flow& f : elements_[at].held) for_others(f, at, give);
 }
 
 /// `rest` as it should be.
@@ -488,64 +478,47 @@ void max_min_state::sum_up(index at) {
   });
 }
 
-/// Flows that have lost their bottleneck get another one. Returns whether there were any.
+/// Elements that are slower than some flows on them, or hold nobody and are overfull, hold flows. Returns whether there were any.
 bool max_min_state::repair() {
-  for (const index k : refill_) refill(k);
-  refill_.clear();
   for (const index k : full_) {
     share& s = shares_[k];
     if (s.changes > changes_between_sums) sum_up(k);
     if (s.weight == 0 && s.rest < -slack * elements_[k].capacity) refill(k);
   }
-  for (std::size_t i = 0; i < risen_.size(); ++i) {
-    if (shares_[risen_[i]].weight == 0) continue;
-    find_lost<false>(risen_[i], shares_[risen_[i]].level * (1 - equal_to));
-    for (const index f : lost_) move(f, lowest_but<false>(f, risen_[i]));
-  }
-  risen_.clear();
-  for (std::size_t i = 0; i < moved_.size(); ++i) check(moved_[i]);
-  moved_.clear();
+  for (const index k : seen_)
+    if (const share& s = shares_[k]; s.weight > 0 && s.fastest > s.level * (1 + equal_to)) refill(k);
   return !again_.empty();
 }
 
-/// A flow may have been held where it gets more than elsewhere.
-void max_min_state::check(index at) {
-  const index by = flows_[at].bottleneck, other = lowest_but<false>(at, by);
-  if (other != none && shares_[other].level < shares_[by].level * (1 - equal_to)) move(at, other);
-}
-
-/// The level of an element: as it is, or as it will be as far as is known.
-template <bool As_it_will_be>
-double max_min_state::level_of(index at) const {
+/// The level of an element, as far as it is known: one that waits will have another one.
+double max_min_state::level_to_be(index at) const {
   const share& s = shares_[at];
-  return As_it_will_be && s.is == state::waits && s.weight > 0 ? s.rest / s.weight : s.level;
-}
-
-/// Of the other elements that a flow passes.
-template <bool As_it_will_be>
-max_min_state::index max_min_state::lowest_but(index at, index but) {
-  index lowest = none;
-  double least = unheld;
-  for_others(at, but, [&](index k) {
-    if (const double level = level_of<As_it_will_be>(k); lowest == none || level < least) lowest = k, least = level;
-  });
-  return lowest;
+  return s.is == state::waits && s.weight > 0 ? s.rest / s.weight : s.level;
 }
 
 /// The flows that it holds and that pass an element whose level is below `bar`.
-template <bool As_it_will_be>
 void max_min_state::find_lost(index at, double bar) {
   lost_.clear();
-  const auto is_lower = [&](index k) { return shares_[k].level < bar && level_of<As_it_will_be>(k) < bar; };
+  double slowest = unheld;
   for (const held_flow& f : elements_[at].held) {
-    if (f.other < several) {
-      if (is_lower(f.other)) lost_.push_back(f.flow);
-    } else if (f.other == several) {
-      bool is_lost = false;
-      for_others(f.flow, at, [&](index k) { is_lost = is_lost || is_lower(k); });
-      if (is_lost) lost_.push_back(f.flow);
-    }
+    bool is_lost = false;
+    for_others(f, at, [&](index k) {
+      slowest = std::min(slowest, shares_[k].level);
+      is_lost = is_lost || (shares_[k].level < bar && level_to_be(k) < bar);
+    });
+    if (is_lost) lost_.push_back(f.flow);
   }
+  elements_[at].slowest = slowest;
+}
+
+/// Holds it where it gets least, as far as that is known.
+void max_min_state::move_to_lowest(index at) {
+  const index from = flows_[at].bottleneck;
+  index to = none;
+  double least = unheld;
+  for (const index k : way_of(flows_[at]))
+    if (const double level = level_to_be(k); k != from && level < least) to = k, least = level;
+  move(at, to);
 }
 
 /// It is too full, or slower than some flows on it: its level is such that all it has is for those that have no less, and it holds them.
@@ -593,7 +566,6 @@ void max_min_state::move(index at, index to) {
   advance(to);
   const double left = let_go(at);
   hold(at, to, left);
-  moved_.push_back(at);
   const bool is_equal = before == rate;
   for (const index k : way_of(flows_[at])) {
     if (is_equal && k != from && k != to) continue;
@@ -610,7 +582,7 @@ void max_min_state::move(index at, index to) {
 /// Progressive filling. Levels of elements only rise while others' flows are held, so that the queue may have them as they were.
 void max_min_state::fill_all() {
   for (const index k : again_) shares_[k].is = state::idle;
-  again_.clear(), queue_.clear(), risen_.clear(), refill_.clear(), moved_.clear(), seen_.clear();
+  again_.clear(), seen_.clear();
   for (index f = 0; f < flows_.size(); ++f) {
     if (!flows_[f].there || flows_[f].hops == 0) continue;
     if (const index by = flows_[f].bottleneck; by != none) {
@@ -630,20 +602,20 @@ void max_min_state::fill_all() {
   growing_.resize(elements_.size());
   for (const index k : seen_) {
     growing_[k] = elements_[k].count;
-    queue_.push_back({elements_[k].capacity / elements_[k].count, k});
+    filling_.push_back({elements_[k].capacity / elements_[k].count, k});
   }
-  std::make_heap(queue_.begin(), queue_.end());
+  std::make_heap(filling_.begin(), filling_.end());
   double reached = 0;
-  while (!queue_.empty()) {
-    const due first = queue_.front();
-    std::pop_heap(queue_.begin(), queue_.end());
-    queue_.pop_back();
+  while (!filling_.empty()) {
+    const due first = filling_.front();
+    std::pop_heap(filling_.begin(), filling_.end());
+    filling_.pop_back();
     const std::uint32_t growing = growing_[first.element];
     if (growing == 0) continue;
     const double level = std::max(shares_[first.element].rest / growing, reached);
     if (level > first.level) {
-      queue_.push_back({level, first.element});
-      std::push_heap(queue_.begin(), queue_.end());
+      filling_.push_back({level, first.element});
+      std::push_heap(filling_.begin(), filling_.end());
       continue;
     }
     reached = level;
@@ -657,7 +629,7 @@ void max_min_state::fill_up(index at, double level) {
   for_members(at, [&](index f) {
     if (flows_[f].bottleneck != none) return;
     hold(f, at, flows_[f].left);
-    for_others(f, at, [&](index k) {
+    for_others(elements_[at].held[flows_[f].at], at, [&](index k) {
       shares_[k].rest -= level;
       shares_[k].fastest = level;
       --growing_[k];

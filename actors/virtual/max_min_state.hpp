@@ -24,6 +24,8 @@
 #include <span>
 #include <vector>
 
+#include "actors/virtual/level_queue.hpp"
+
 namespace troupe::actors {
 
 class max_min_state {
@@ -81,9 +83,10 @@ private:
   struct held_flow {
     double target = 0;  ///< done when the element has served so much
     index flow = none;
-    index other = none;  ///< of a way of two elements the other one; none: there is none; `several`: see its way
+    index other =
+        none;  ///< of a way of two elements the other one; none: there is none; else `several` + where the way lies
   };
-  static constexpr index several = none - 1;
+  static constexpr index several = 0x80000000u;
   struct member {
     index flow;
     std::uint32_t birth;  ///< another one's: it has gone
@@ -92,6 +95,7 @@ private:
     double capacity = 0;
     double served = 0;  ///< attained service, as of `since`
     std::int64_t since = 0;
+    double slowest = 0;           ///< level of others that its flows pass, when it was last looked for: a guess
     std::uint32_t count = 0;      ///< passes of flows that are there
     std::uint32_t end_at = none;  ///< place in `ends_`
     std::vector<held_flow> held;  ///< a heap, the first to be done at the front
@@ -115,12 +119,12 @@ private:
   };
 
   // -- flows and elements --
-  std::span<const index> way_of(const flow& f) const { return {ways_.data() + f.first, f.hops}; }
-  std::uint32_t room_for(std::size_t hops);
+  std::span<const index> way_of(const flow& f) const { return {ways_.data() + f.first + 1, f.hops}; }
+  std::uint32_t room_for(std::uint16_t hops);
   void enter(index at, std::span<const index> on);
   std::uint32_t weight_of(const flow& f, index element) const;
   template <class Do>
-  void for_others(index flow, index element, Do&& what);
+  void for_others(const held_flow& f, index element, Do&& what) const;
   template <class Do>
   void for_members(index element, Do&& what);
   void hold(index flow, index element, double left);
@@ -148,13 +152,9 @@ private:
   void set_level(index element, double level);
   bool repair();
   bool rise(index element);
-  void check(index flow);
-  template <bool As_it_will_be>
-  double level_of(index element) const;
-  template <bool As_it_will_be>
-  index lowest_but(index flow, index element);
-  template <bool As_it_will_be>
+  double level_to_be(index element) const;
   void find_lost(index element, double bar);
+  void move_to_lowest(index flow);
   void find_faster(index element, double bar);
   void refill(index element);
   void move(index flow, index to);
@@ -176,13 +176,13 @@ private:
   std::vector<index> done_;   ///< flows, the first at the back
   // While levels follow.
   std::int64_t now_ = 0;
-  std::vector<due> queue_;                  ///< a heap, the lowest at the front
+  level_queue queue_;
   std::vector<index> full_, seen_, again_;  ///< elements
   bool follows_ = false;
   std::size_t waited_ = 0;
-  std::vector<index> risen_, refill_;  ///< elements
-  std::vector<index> lost_, moved_;    ///< flows
+  std::vector<index> lost_;  ///< flows
   std::vector<faster> faster_;
+  std::vector<due> filling_;            ///< a heap, the lowest at the front
   std::vector<std::uint32_t> growing_;  ///< by element, while all is filled: passes of flows that grow
   std::uint64_t joined_ = 0;
   std::size_t count_ = 0;
