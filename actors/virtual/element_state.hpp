@@ -95,7 +95,7 @@ public:
     return {time_of(first.done_at, size()), first.joined_at, {first.message, first.hop, first.tail}};
   }
   /// When `message` will arrive if nobody joins and this is what it waits for: exactly where few are there, else not later: earlier by a
-  /// picosecond for each that is before it at most, or by no more than half of the time from the last departure on. @pre it is a member
+  /// picosecond for each that is before it at most, or by a tenth of the time since somebody came or went last. @pre it is a member
   std::int64_t arrival(std::uint32_t message) const {
     // It mostly came last, or is one of the next ones.
     const member *own = members_.data(), *other = own + size() - 1;
@@ -148,7 +148,7 @@ private:
     for (std::size_t i = 0; i < count; ++i, --there) rest.settle(rest.time_of(before[i]->done_at, there), there);
     return rest.since_;
   }
-  /// A time before which it is not done, from sums alone; 0: it may take more than twice as long, so that it is worth to look at all members.
+  /// A time before which it is not done, from sums alone; 0: it may take more than a tenth longer, so that it is worth to look at all members.
   /// Until it is done, each gets what it needs or as much as it does, whichever is less; of what one needs that is not less than what it grows by
   /// on a straight line from the first to the last one.
   std::int64_t at_a_glance(const member& own) const {
@@ -157,7 +157,7 @@ private:
     const auto there = static_cast<double>(size());
     const double more = static_cast<double>(all_ - attained_ * size()) * 0x1p-32 - there * first;
     const double least = there * first + (last > first ? more * ((left - first) / (last - first)) : 0);
-    if (2 * least < there * left) return 0;
+    if (1.1 * least < there * left) return 0;
     return std::max(since_ + static_cast<std::int64_t>(least * (1 - 1e-9)), next().time);
   }
   /// Until it is done each gets as much as it does, or as much as it needs.
