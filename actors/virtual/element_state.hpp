@@ -83,6 +83,8 @@ public:
     if (members_.capacity() == 0) members_.reserve(4);
     members_.push_back(
         {attained_ + (static_cast<wide>(alone) << fraction), now, who.tail, joined_++, who.message, who.hop});
+    latest_ = std::max(latest_, members_.back().done_at);
+    all_ += members_.back().done_at;
     std::push_heap(members_.begin(), members_.end(), later);
   }
   bool empty() const { return members_.empty(); }
@@ -92,18 +94,24 @@ public:
     const member& first = members_.front();
     return {time_of(first.done_at, size()), first.joined_at, {first.message, first.hop, first.tail}};
   }
-  /// When `message` will arrive if nobody joins and this is what it waits for: exactly where few are before it, else not later, and earlier by a
-  /// picosecond for each of them at most. @pre it is a member
+  /// When `message` will arrive if nobody joins and this is what it waits for: exactly where few are there, else not later: earlier by a
+  /// picosecond for each that is before it at most, or by a tenth of the time since somebody came or went last. @pre it is a member
   std::int64_t arrival(std::uint32_t message) const {
-    const member* own = members_.data();
-    while (own->message != message) ++own;
-    return own->tail + (size() <= few ? step_to(*own) : not_before(*own));
+    // It mostly came last, or is one of the next ones.
+    const member *own = members_.data(), *other = own + size() - 1;
+    for (; own->message != message && other->message != message; ++own) --other;
+    if (own->message != message) own = other;
+    if (size() <= few) return own->tail + step_to(*own);
+    const std::int64_t soon = at_a_glance(*own);
+    return own->tail + (soon != 0 ? soon : not_before(*own));
   }
   /// Removes next(). @pre `now` is its time
   void leave(std::int64_t now) {
     settle(now, size());
     std::pop_heap(members_.begin(), members_.end(), later);
+    all_ -= members_.back().done_at;
     members_.pop_back();
+    if (members_.empty()) latest_ = 0;
   }
 
 private:
@@ -140,6 +148,18 @@ private:
     for (std::size_t i = 0; i < count; ++i, --there) rest.settle(rest.time_of(before[i]->done_at, there), there);
     return rest.since_;
   }
+  /// A time before which it is not done, from sums alone; 0: it may take more than a tenth longer, so that it is worth to look at all members.
+  /// Until it is done, each gets what it needs or as much as it does, whichever is less; of what one needs that is not less than what it grows by
+  /// on a straight line from the first to the last one.
+  std::int64_t at_a_glance(const member& own) const {
+    const auto ps = [&](wide at) { return at > attained_ ? static_cast<double>(at - attained_) * 0x1p-32 : 0.0; };
+    const double left = ps(own.done_at), first = ps(members_.front().done_at), last = ps(latest_);
+    const auto there = static_cast<double>(size());
+    const double more = static_cast<double>(all_ - attained_ * size()) * 0x1p-32 - there * first;
+    const double least = there * first + (last > first ? more * ((left - first) / (last - first)) : 0);
+    if (1.1 * least < there * left) return 0;
+    return std::max(since_ + static_cast<std::int64_t>(least * (1 - 1e-9)), next().time);
+  }
   /// Until it is done each gets as much as it does, or as much as it needs.
   std::int64_t not_before(const member& own) const {
     const wide left = own.done_at > attained_ ? own.done_at - attained_ : 0;
@@ -163,6 +183,7 @@ private:
   }
 
   wide attained_ = 0;
+  wide all_ = 0, latest_ = 0;  ///< done_at of the members: their sum, and what none exceeds
   std::int64_t since_ = 0;
   std::uint32_t joined_ = 0;
   std::pmr::vector<member> members_;  ///< a heap, the earliest at the front

@@ -2,8 +2,8 @@
 #include "actors/virtual/max_min_state.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
+#include <utility>
 
 #include "actors/virtual/element_state.hpp"
 
@@ -12,21 +12,27 @@ namespace troupe::actors {
 namespace {
 
 /// Rates that differ by less are the same: far above the rounding of doubles, far below what anybody reads.
-constexpr double equal_to = 1e-9;
-/// A rate that changes by less stays as it is, and with it the planned end.
+constexpr double equal_to = 1e-11;
+/// So much of its capacity may an element that holds nobody be overfull: what many roundings come to.
+constexpr double slack = 1e-11;
+/// A level that changes by less stays as it is, and with it the planned ends.
 constexpr double unchanged = 1e-13;
 /// A part of a picosecond by which a quotient may exceed the true one.
 constexpr double rounding = 1e-6;
-/// After so many rounds every flow that hangs together with the chosen ones is filled anew, so that no chain costs a round a link.
-constexpr int rounds_nearby = 6;
-/// `used` is a running sum; so often it is summed up anew.
+/// After so many rounds all is filled anew.
+constexpr int most_rounds = 24;
+/// If of so many flows one is new, too.
+constexpr std::size_t few_of = 4;
+/// `rest` is a running sum; so often it is summed up anew.
 constexpr std::uint32_t changes_between_sums = 4096;
+/// Attained service begins anew from here: beyond, the rounding of doubles would be felt.
+constexpr double most_served = 1 << 22;
 
 }  // namespace
 
 max_min_state::index max_min_state::add_element(double capacity) {
-  elements_.emplace_back();
-  elements_.back().capacity = capacity;
+  elements_.emplace_back().capacity = capacity;
+  shares_.emplace_back().rest = capacity;
   return static_cast<index>(elements_.size() - 1);
 }
 
@@ -34,6 +40,7 @@ max_min_state::index max_min_state::add_element(double capacity) {
 
 max_min_state::index max_min_state::join(std::int64_t now, std::uint64_t bytes, std::span<const index> on,
                                          double most) {
+  now_ = now;
   index at = 0;
   if (free_flows_.empty()) {
     at = static_cast<index>(flows_.size());
@@ -43,295 +50,592 @@ max_min_state::index max_min_state::join(std::int64_t now, std::uint64_t bytes, 
     free_flows_.pop_back();
   }
   flow& f = flows_[at];
-  f.on.clear();
+  f = {};
   f.left = static_cast<double>(bytes);
-  f.rate = 0, f.since = now, f.order = joined_++, f.bottleneck = none, f.own = none, f.there = true;
+  f.order = joined_++;
+  f.birth = static_cast<std::uint32_t>(f.order);
+  f.there = true;
   ++count_;
-  bool alone = true;
-  const auto enter = [&](index e) {
-    f.on.push_back({e, static_cast<std::uint32_t>(elements_[e].members.size())});
-    elements_[e].members.push_back({at, static_cast<std::uint32_t>(f.on.size() - 1)});
-    alone = alone && elements_[e].members.size() == 1;
-  };
   if (bytes > 0) {
-    for (const index e : on)
-      if (elements_[e].capacity > 0) enter(e);
     if (most > 0) {
       if (free_elements_.empty()) free_elements_.push_back(add_element(0));
       f.own = free_elements_.back();
       free_elements_.pop_back();
       elements_[f.own].capacity = most;
-      enter(f.own);
     }
+    enter(at, on);
   }
-  if (f.on.empty()) {  // nothing holds it back
-    plan(at);
-  } else if (alone) {
-    index least = f.on.front().element;
-    for (const membership& m : f.on)
-      if (elements_[m.element].capacity < elements_[least].capacity) least = m.element;
-    f.rate = elements_[least].capacity;
-    for (const membership& m : f.on) elements_[m.element].used = f.rate;
-    hold(at, least);
-    plan(at);
-  } else {
-    fresh_.push_back(at);
+  if (f.hops == 0) {
+    at_once_.push_back(at);
+    at_once_time_ = now;
   }
   return at;
+}
+
+/// Where the way of a flow lies, after how long it is.
+std::uint32_t max_min_state::room_for(std::uint16_t hops) {
+  if (hops >= free_ways_.size()) free_ways_.resize(std::size_t{hops} + 1);
+  std::vector<std::uint32_t>& free = free_ways_[hops];
+  if (free.empty()) {
+    const auto first = static_cast<std::uint32_t>(ways_.size());
+    ways_.resize(ways_.size() + hops + 1);
+    ways_[first] = hops;
+    return first;
+  }
+  const std::uint32_t first = free.back();
+  free.pop_back();
+  return first;
+}
+
+void max_min_state::enter(index at, std::span<const index> on) {
+  flow& f = flows_[at];
+  std::size_t hops = f.own != none ? 1 : 0;
+  for (const index k : on) hops += elements_[k].capacity > 0 ? 1 : 0;
+  if (hops == 0) return;
+  f.hops = static_cast<std::uint16_t>(hops);
+  f.first = room_for(f.hops);
+  index* way = ways_.data() + f.first + 1;
+  for (const index k : on)
+    if (elements_[k].capacity > 0) *way++ = k;
+  if (f.own != none) *way = f.own;
+  bool alone = true;
+  index least = way_of(f)[0];
+  for (const index k : way_of(f)) {
+    element& e = elements_[k];
+    if (e.count == 0) shares_[k] = {.rest = e.capacity};
+    else if (e.members.back().flow == at && e.members.back().birth == f.birth) f.repeats = true;
+    if (e.members.size() > 2 * std::size_t{e.count} + 8) for_members(k, [](index) {});
+    e.members.push_back({at, f.birth});
+    ++e.count;
+    alone = alone && e.count == 1;
+    if (e.capacity < elements_[least].capacity) least = k;
+  }
+  if (!alone) {
+    fresh_.push_back(at);
+    return;
+  }
+  elements_[least].since = now_;
+  shares_[least].level = elements_[least].capacity;
+  hold(at, least, f.left);
+  for_others(elements_[least].held.front(), least, [&](index k) {
+    shares_[k].rest -= elements_[least].capacity;
+    shares_[k].fastest = elements_[least].capacity;
+  });
+}
+
+std::uint32_t max_min_state::weight_of(const flow& f, index on) const {
+  if (!f.repeats) return 1;
+  const auto way = way_of(f);
+  return static_cast<std::uint32_t>(std::count(way.begin(), way.end(), on));
+}
+
+/// The other elements that a flow passes, each as often as it does.
+template <class Do>
+void max_min_state::for_others(const held_flow& f, index but, Do&& what) const {
+  if (f.other < several) return what(f.other);
+  if (f.other == none) return;
+  const index* const way = ways_.data() + (f.other - several);
+  for (const index* k = way + 1; k <= way + *way; ++k)
+    if (*k != but) what(*k);
+}
+
+/// The flows on an element, each as often as it passes it; forgets those that have gone.
+template <class Do>
+void max_min_state::for_members(index on, Do&& what) {
+  std::vector<member>& members = elements_[on].members;
+  std::size_t kept = 0;
+  for (const member m : members) {
+    const flow& f = flows_[m.flow];
+    if (!f.there || f.birth != m.birth) continue;
+    members[kept++] = m;
+    what(m.flow);
+  }
+  members.resize(kept);
+}
+
+/// Its element serves it from now on. What it has of the others is the caller's to say. @pre advance(by)
+void max_min_state::hold(index at, index by, double left) {
+  flow& f = flows_[at];
+  f.bottleneck = by;
+  shares_[by].weight += weight_of(f, by);
+  index other = none;
+  if (f.hops == 2) other = way_of(f)[way_of(f)[0] == by ? 1 : 0];
+  if (f.hops > 2 || other == by) other = several + f.first;
+  element& e = elements_[by];
+  const held_flow now{e.served + left, at, other};
+  for_others(now, by, [&](index k) { e.slowest = std::min(e.slowest, shares_[k].level); });
+  e.held.emplace_back();
+  sift_up(e.held, e.held.size() - 1, now);
+  make_dirty(by);
+}
+
+/// Its element serves it no more. Returns what is left of it as of the element's `since`.
+double max_min_state::let_go(index at) {
+  flow& f = flows_[at];
+  const index by = std::exchange(f.bottleneck, none);
+  element& e = elements_[by];
+  share& s = shares_[by];
+  const double left = std::max(e.held[f.at].target - e.served, 0.0);
+  const held_flow last = e.held.back();
+  e.held.pop_back();
+  if (last.flow != at) {
+    const std::size_t to = f.at;
+    if (to > 0 && last.target < e.held[(to - 1) / 2].target) sift_up(e.held, to, last);
+    else sift_down(e.held, to, last);
+  }
+  s.weight -= weight_of(f, by);
+  if (s.weight == 0) {
+    s.level = unheld;
+    e.served = 0;
+  }
+  make_dirty(by);
+  return left;
 }
 
 void max_min_state::leave(index at) {
   flow& f = flows_[at];
-  if (f.bottleneck != none) let_go(f);
-  for (const membership& m : f.on) {
-    element& e = elements_[m.element];
-    const member last = e.members.back();
-    e.members[m.at] = last;
-    flows_[last.flow].on[last.slot].at = m.at;
-    e.members.pop_back();
-    if (e.members.empty()) e.used = 0, e.changes = 0;
-    else change(e, -f.rate);
-    // What it leaves is for those that this element holds back; if there are none, nobody gains.
-    if (!e.held.empty() && !e.is_freed) e.is_freed = true, freed_.push_back(m.element);
+  if (f.hops == 0) return;
+  const index by = f.bottleneck;
+  const double rate = shares_[by].level;
+  let_go(at);
+  for (const index k : way_of(f)) {
+    element& e = elements_[k];
+    share& s = shares_[k];
+    if (k != by) s.rest += rate, ++s.changes;
+    if (--e.count == 0) e.members.clear();
+    // What it leaves is for those that this element holds; if there are none, nobody gains.
+    if (s.weight > 0 && !e.is_freed) e.is_freed = true, freed_.push_back(k);
   }
+  free_ways_[f.hops].push_back(f.first);
   if (f.own != none) free_elements_.push_back(f.own);
-  f.there = false;
-  ++f.plan;
-  free_flows_.push_back(at);
-  --count_;
 }
 
-void max_min_state::change(element& e, double by) {
-  e.used += by;
-  if (++e.changes < changes_between_sums) return;
-  e.changes = 0;
-  e.used = 0;
-  for (const member& m : e.members) e.used += flows_[m.flow].rate;
+void max_min_state::place(std::vector<held_flow>& held, std::size_t at, const held_flow& what) {
+  held[at] = what;
+  flows_[what.flow].at = static_cast<std::uint32_t>(at);
 }
 
-void max_min_state::hold(index at, index by) {
-  flow& f = flows_[at];
-  f.bottleneck = by;
-  f.bottleneck_at = static_cast<std::uint32_t>(elements_[by].held.size());
-  elements_[by].held.push_back(at);
+void max_min_state::sift_up(std::vector<held_flow>& held, std::size_t at, const held_flow& what) {
+  for (; at > 0 && what.target < held[(at - 1) / 2].target; at = (at - 1) / 2) place(held, at, held[(at - 1) / 2]);
+  place(held, at, what);
 }
 
-void max_min_state::let_go(flow& f) {
-  std::vector<index>& held = elements_[f.bottleneck].held;
-  held[f.bottleneck_at] = held.back();
-  flows_[held.back()].bottleneck_at = f.bottleneck_at;
-  held.pop_back();
-  f.bottleneck = none;
+void max_min_state::sift_down(std::vector<held_flow>& held, std::size_t at, const held_flow& what) {
+  for (;;) {
+    std::size_t child = 2 * at + 1;
+    if (child >= held.size()) break;
+    if (child + 1 < held.size() && held[child + 1].target < held[child].target) ++child;
+    if (!(held[child].target < what.target)) break;
+    place(held, at, held[child]);
+    at = child;
+  }
+  place(held, at, what);
 }
 
 // -- ends -------------------------------------------------------------------------------------------------------------
 
-void max_min_state::plan(index at) {
-  flow& f = flows_[at];
-  std::int64_t end = f.since;
-  if (!f.on.empty()) {
-    const double lasts = std::ceil(f.left / f.rate - rounding);
-    constexpr auto most = static_cast<double>(end_of_time);
-    end = lasts >= most ? end_of_time : std::min(end + static_cast<std::int64_t>(std::max(lasts, 0.0)), end_of_time);
+/// What it has served until now.
+void max_min_state::advance(index at) {
+  element& e = elements_[at];
+  const std::int64_t passed = now_ - e.since;
+  e.since = now_;
+  if (shares_[at].weight == 0) return;
+  if (passed > 0) e.served += shares_[at].level * static_cast<double>(passed);
+  if (e.served <= most_served) return;
+  for (held_flow& f : e.held) f.target -= e.served;  // the order stays, or becomes one of equals
+  e.served = 0;
+}
+
+void max_min_state::make_dirty(index at) {
+  if (elements_[at].is_dirty) return;
+  elements_[at].is_dirty = true;
+  dirty_.push_back(at);
+}
+
+/// Of the first one that it holds.
+std::int64_t max_min_state::end_of(const element& e, double level) const {
+  const double lasts = std::ceil((e.held.front().target - e.served) / level - rounding);
+  constexpr auto most = static_cast<double>(end_of_time);
+  if (!(lasts < most)) return end_of_time;
+  return std::min(e.since + static_cast<std::int64_t>(std::max(lasts, 0.0)), end_of_time);
+}
+
+void max_min_state::plan_end(index at) {
+  element& e = elements_[at];
+  e.is_dirty = false;
+  if (!e.held.empty()) {
+    const ending what{end_of(e, shares_[at].level), at};
+    if (e.end_at == none) {
+      ends_.push_back(what);
+      end_up(ends_.size() - 1, what);
+    } else if (what.time < ends_[e.end_at].time) {
+      end_up(e.end_at, what);
+    } else {
+      end_down(e.end_at, what);
+    }
+  } else if (e.end_at != none) {
+    const std::size_t place = std::exchange(e.end_at, none);
+    const ending last = ends_.back();
+    ends_.pop_back();
+    if (last.element == at) return;
+    if (place > 0 && last.time < ends_[(place - 1) / 2].time) end_up(place, last);
+    else end_down(place, last);
   }
-  if (endings_.size() > 64 && endings_.size() > 4 * count_) {  // mostly void
-    std::erase_if(endings_, [&](const ending& e) { return flows_[e.flow].plan != e.plan || !flows_[e.flow].there; });
-    std::make_heap(endings_.begin(), endings_.end());
+}
+
+void max_min_state::end_up(std::size_t at, const ending& what) {
+  const auto put = [&](std::size_t to, const ending& e) {
+    ends_[to] = e;
+    elements_[e.element].end_at = static_cast<std::uint32_t>(to);
+  };
+  for (; at > 0 && what.time < ends_[(at - 1) / 2].time; at = (at - 1) / 2) put(at, ends_[(at - 1) / 2]);
+  put(at, what);
+}
+
+void max_min_state::end_down(std::size_t at, const ending& what) {
+  const auto put = [&](std::size_t to, const ending& e) {
+    ends_[to] = e;
+    elements_[e.element].end_at = static_cast<std::uint32_t>(to);
+  };
+  for (;;) {
+    std::size_t child = 2 * at + 1;
+    if (child >= ends_.size()) break;
+    if (child + 1 < ends_.size() && ends_[child + 1].time < ends_[child].time) ++child;
+    if (ends_[child].time >= what.time) break;
+    put(at, ends_[child]);
+    at = child;
   }
-  endings_.push_back({end, f.order, at, ++f.plan});
-  std::push_heap(endings_.begin(), endings_.end());
+  put(at, what);
 }
 
 std::int64_t max_min_state::next() {
-  while (!endings_.empty()) {
-    const ending& first = endings_.front();
-    if (flows_[first.flow].plan == first.plan && flows_[first.flow].there) return first.time;
-    std::pop_heap(endings_.begin(), endings_.end());
-    endings_.pop_back();
+  if (!done_.empty()) return now_;
+  return at_once_.empty() ? next_end() : std::min(next_end(), at_once_time_);
+}
+
+std::int64_t max_min_state::next_end() {
+  for (const index e : dirty_) plan_end(e);
+  dirty_.clear();
+  return ends_.empty() ? never : ends_.front().time;
+}
+
+/// All that are done: several elements may be done with some, and each with several, in no order.
+void max_min_state::collect(std::int64_t now) {
+  now_ = now;
+  done_.swap(at_once_);
+  while (next_end() <= now) {
+    const index at = elements_[ends_.front().element].held.front().flow;
+    leave(at);
+    done_.push_back(at);
   }
-  return never;
+  std::sort(done_.begin(), done_.end(), [&](index a, index b) { return flows_[a].order > flows_[b].order; });
 }
 
 max_min_state::index max_min_state::take_done(std::int64_t now) {
-  if (next() > now) return none;
-  const index at = endings_.front().flow;
-  std::pop_heap(endings_.begin(), endings_.end());
-  endings_.pop_back();
-  leave(at);
+  if (done_.empty() && next() <= now) collect(now);
+  if (done_.empty()) return none;
+  const index at = done_.back();
+  done_.pop_back();
+  flows_[at].there = false;
+  free_flows_.push_back(at);
+  --count_;
   return at;
 }
 
-// -- shares -----------------------------------------------------------------------------------------------------------
+// -- levels -----------------------------------------------------------------------------------------------------------
 
 void max_min_state::settle(std::int64_t now) {
-  ++round_;
-  chosen_.clear();
-  shares_.clear();
-  passes_.clear();
-  for (const index f : fresh_)
-    if (flows_[f].there) choose(f);
-  for (const index e : freed_) {
-    elements_[e].is_freed = false;
-    choose_held(e);
+  now_ = now;
+  for (const index e : freed_) elements_[e].is_freed = false;
+  if (fresh_.size() * few_of >= count_) {
+    fill_all();
+  } else {
+    for (const index f : fresh_) take_up(f);
+    for (const index e : freed_)
+      if (shares_[e].weight > 0) touch(e);
+    for (int rounds = 1;; ++rounds) {
+      follow();
+      if (!repair()) break;
+      if (rounds < most_rounds) continue;
+      fill_all();
+      break;
+    }
   }
   fresh_.clear();
   freed_.clear();
-  if (chosen_.empty()) return;
-  for (int rounds = 1;; ++rounds) {
-    fill();
-    if (!widen(rounds > rounds_nearby)) break;
-  }
-  commit(now);
 }
 
-void max_min_state::choose(index at) {
-  flow& f = flows_[at];
-  if (f.chosen == round_) return;
-  f.chosen = round_;
-  const auto number = static_cast<std::uint32_t>(chosen_.size());
-  chosen_.push_back({-1, at, none, static_cast<std::uint32_t>(passes_.size())});
-  for (const membership& m : f.on) {
-    const std::uint32_t which = touch(m.element);
-    share& e = shares_[which];
-    passes_.push_back({which, number, e.last});
-    e.last = static_cast<std::uint32_t>(passes_.size() - 1);
-    e.all += f.rate;
-    ++e.passes;
-    if (m.element == f.bottleneck) e.held = none;
+/// What others have of it has changed, or what it holds.
+void max_min_state::touch(index at) {
+  share& s = shares_[at];
+  if (s.is == state::idle) {
+    s.is = state::waits;
+    if (follows_) wait(at, s.level);
+    else again_.push_back(at);
+  } else if (s.is == state::seen) {
+    s.is = state::waits_again;
+    again_.push_back(at);
   }
 }
 
-std::uint32_t max_min_state::touch(index at) {
-  element& e = elements_[at];
-  if (e.touched == round_) return e.share;
-  e.touched = round_;
-  e.share = static_cast<std::uint32_t>(shares_.size());
-  share& s = shares_.emplace_back();
-  s.all = e.capacity - e.used;
-  s.slack = equal_to * e.capacity;
-  s.element = at;
-  if (!e.held.empty()) s.held = e.held.front();
-  return e.share;
+void max_min_state::wait(index at, double level) {
+  if (shares_[at].weight == 0) full_.push_back(at);
+  else queue_.push(std::max(level, 0.0), at);
 }
 
-void max_min_state::choose_held(index at) {
-  for (const index f : elements_[at].held) choose(f);
-}
-
-/// When it is full, if all grow on as now: its level, and of equal ones the first element. As one number, since a level is not negative, and
-/// the bits of such doubles are ordered as they are: nobody could foretell a branch.
-max_min_state::wide max_min_state::full_at(const share& of) {
-  if (of.growing == 0) return ~wide{0};
-  const double level = of.left > 0 ? of.left / of.growing : 0.0;
-  return wide{std::bit_cast<std::uint64_t>(level)} << 64 | of.element;
-}
-
-/// The chosen flows grow alike within what the others leave.
-void max_min_state::fill() {
-  for (chosen_flow& f : chosen_) f.level = -1;
-  const std::size_t count = shares_.size();
-  full_at_.resize(count);
-  first_.resize(2 * count);
-  for (std::uint32_t i = 0; i < count; ++i) {
-    share& e = shares_[i];
-    e.left = e.all;
-    e.growing = e.passes;
-    e.fastest = 0;
-    e.is_changed = e.is_seen = false;
-    full_at_[i] = full_at(e);
-    first_[count + i] = i;
+/// A new flow, held where it gets least at a first glance.
+void max_min_state::take_up(index at) {
+  index by = none;
+  double least = unheld;
+  for (const index k : way_of(flows_[at])) {
+    const double gets = std::max(shares_[k].rest, 0.0) / (shares_[k].weight + 1);
+    if (by == none || gets < least) by = k, least = gets;
   }
-  for (std::size_t node = count - 1; node > 0; --node) compare(node);
-  for (std::size_t growing = chosen_.size();;) {
-    growing -= fill_up(first_[1]);
-    if (growing == 0) break;
-    order_changed();
-  }
+  share& s = shares_[by];
+  advance(by);
+  if (s.weight == 0) s.level = least;
+  const double rate = s.level;
+  hold(at, by, flows_[at].left);
+  touch(by);
+  for_others(elements_[by].held[flows_[at].at], by, [&](index k) {
+    shares_[k].rest -= rate;
+    shares_[k].fastest = std::max(shares_[k].fastest, rate);
+    touch(k);
+  });
 }
 
-/// Its flows grow no more; how many that are. The other elements that they pass are full at another level then.
-std::size_t max_min_state::fill_up(std::uint32_t full) {
-  const double level = std::bit_cast<double>(static_cast<std::uint64_t>(full_at_[full] >> 64));
-  std::size_t filled = 0;
-  changed_.clear();
-  for (std::uint32_t at = shares_[full].last; at != none; at = passes_[at].before) {
-    const std::uint32_t which = passes_[at].flow;
-    chosen_flow& f = chosen_[which];
-    if (f.level >= 0) continue;
-    f.level = level;
-    f.full = full;
-    ++filled;
-    for (std::uint32_t k = f.first; k < passes_.size() && passes_[k].flow == which; ++k) {
-      share& e = shares_[passes_[k].share];
-      e.left -= level;
-      --e.growing;
-      e.fastest = level;
-      if (e.is_changed) continue;
-      e.is_changed = true;
-      changed_.push_back(passes_[k].share);
+/// Levels follow from the lowest upwards, each once, while every flow stays where it is held.
+void max_min_state::follow() {
+  queue_.clear(), full_.clear(), seen_.clear();
+  for (const index k : again_) {
+    shares_[k].is = state::waits;
+    wait(k, shares_[k].level);
+  }
+  again_.clear();
+  follows_ = true;
+  waited_ = 0;
+  while (!queue_.empty()) {
+    const index at = queue_.pop();
+    share& s = shares_[at];
+    if (s.weight == 0) {
+      full_.push_back(at);
+      continue;
     }
+    if (s.changes > changes_between_sums) sum_up(at);
+    const double level = s.rest / s.weight;
+    if (level > s.level * (1 + unchanged) && !rise(at)) continue;
+    s.is = state::seen;
+    seen_.push_back(at);
+    if (level < s.level * (1 - unchanged)) refill(at);
   }
-  return filled;
+  follows_ = false;
+  for (const index k : seen_) shares_[k].is = shares_[k].is == state::seen ? state::idle : state::waits;
+  for (const index k : full_) {
+    shares_[k].is = state::idle;
+    if (shares_[k].weight > 0) touch(k);
+  }
 }
 
-/// Puts the shares in order that fill_up() has changed: up the tree from each, or all of it where that is less.
-void max_min_state::order_changed() {
-  const std::size_t count = shares_.size();
-  for (const std::uint32_t which : changed_) {
-    shares_[which].is_changed = false;
-    full_at_[which] = full_at(shares_[which]);
+/// It has more for the flows that it holds. Those that will get less elsewhere, as far as is known, are held there from now on, and it waits
+/// until that is known: what they leave it depends on that.
+bool max_min_state::rise(index at) {
+  share& s = shares_[at];
+  const double level = s.rest / s.weight;
+  if (level > elements_[at].slowest && waited_ < 2 * seen_.size() + 16) {
+    find_lost(at, level * (1 - equal_to));
+    for (const index f : lost_) move_to_lowest(f);
+    if (s.weight == 0) return full_.push_back(at), false;
+    if (!lost_.empty()) return ++waited_, wait(at, s.rest / s.weight), false;
   }
-  if (changed_.size() * static_cast<std::size_t>(std::bit_width(count)) >= count) {
-    for (std::size_t node = count - 1; node > 0; --node) compare(node);
-    return;
-  }
-  for (const std::uint32_t which : changed_)
-    for (std::size_t node = (count + which) / 2; node > 0; node /= 2) compare(node);
-}
-
-/// Chooses more where a flow that was left alone, or one that was filled, has no bottleneck. Returns whether there was any.
-bool max_min_state::widen(bool far) {
-  const std::size_t before = chosen_.size(), shares_before = shares_.size();
-  for (std::size_t i = 0; i < shares_before; ++i) {
-    const share& s = shares_[i];
-    if (s.held != none && (s.left > s.slack || s.fastest > flows_[s.held].rate * (1 + equal_to)))
-      choose_held(s.element);
-  }
-  for (std::size_t i = 0; i < before; ++i) {
-    const double level = chosen_[i].level;
-    share& s = shares_[chosen_[i].full];
-    if (s.is_seen) continue;
-    s.is_seen = true;
-    const element& full = elements_[s.element];
-    if (full.members.size() == s.passes) continue;
-    for (const member& m : full.members) {
-      const flow& other = flows_[m.flow];
-      if (other.chosen != round_ && other.rate > level * (1 + equal_to)) choose_held(other.bottleneck);
-    }
-  }
-  if (chosen_.size() == before) return false;
-  for (std::size_t i = 0; far && i < shares_.size(); ++i)
-    for (const member& m : elements_[shares_[i].element].members)
-      if (const flow& other = flows_[m.flow]; other.chosen != round_) choose_held(other.bottleneck);
+  s.is = state::seen;
+  set_level(at, level);
   return true;
 }
 
-void max_min_state::commit(std::int64_t now) {
-  for (const chosen_flow& c : chosen_) {
-    flow& f = flows_[c.flow];
-    const index full = shares_[c.full].element;
-    if (f.bottleneck != full) {
-      if (f.bottleneck != none) let_go(f);
-      hold(c.flow, full);
-    }
-    if (std::abs(c.level - f.rate) <= unchanged * f.rate) continue;
-    f.left = std::max(f.left - f.rate * static_cast<double>(now - f.since), 0.0);
-    f.since = now;
-    const double by = c.level - f.rate;
-    f.rate = c.level;
-    for (const membership& m : f.on) change(elements_[m.element], by);
-    plan(c.flow);
+void max_min_state::set_level(index at, double level) {
+  advance(at);
+  make_dirty(at);
+  const double by = level - shares_[at].level;
+  shares_[at].level = level;
+  const auto give = [&](index k) {
+    share& s = shares_[k];
+    s.rest -= by;
+    s.fastest = std::max(s.fastest, level);
+    ++s.changes;
+    if (s.is != state::waits && s.is != state::waits_again) touch(k);
+  };
+  for (const held_flow& f : elements_[at].held) for_others(f, at, give);
+}
+
+/// `rest` as it should be.
+void max_min_state::sum_up(index at) {
+  share& s = shares_[at];
+  s.changes = 0;
+  s.rest = elements_[at].capacity;
+  for_members(at, [&](index f) {
+    const index by = flows_[f].bottleneck;
+    if (by != none && by != at) s.rest -= shares_[by].level;
+  });
+}
+
+/// Elements that are slower than some flows on them, or hold nobody and are overfull, hold flows. Returns whether there were any.
+bool max_min_state::repair() {
+  for (const index k : full_) {
+    share& s = shares_[k];
+    if (s.changes > changes_between_sums) sum_up(k);
+    if (s.weight == 0 && s.rest < -slack * elements_[k].capacity) refill(k);
   }
+  for (const index k : seen_)
+    if (const share& s = shares_[k]; s.weight > 0 && s.fastest > s.level * (1 + equal_to)) refill(k);
+  return !again_.empty();
+}
+
+/// The level of an element, as far as it is known: one that waits will have another one.
+double max_min_state::level_to_be(index at) const {
+  const share& s = shares_[at];
+  return s.is == state::waits && s.weight > 0 ? s.rest / s.weight : s.level;
+}
+
+/// The flows that it holds and that pass an element whose level is below `bar`.
+void max_min_state::find_lost(index at, double bar) {
+  lost_.clear();
+  double slowest = unheld;
+  for (const held_flow& f : elements_[at].held) {
+    bool is_lost = false;
+    for_others(f, at, [&](index k) {
+      slowest = std::min(slowest, shares_[k].level);
+      is_lost = is_lost || (shares_[k].level < bar && level_to_be(k) < bar);
+    });
+    if (is_lost) lost_.push_back(f.flow);
+  }
+  elements_[at].slowest = slowest;
+}
+
+/// Holds it where it gets least, as far as that is known.
+void max_min_state::move_to_lowest(index at) {
+  const index from = flows_[at].bottleneck;
+  index to = none;
+  double least = unheld;
+  for (const index k : way_of(flows_[at]))
+    if (const double level = level_to_be(k); k != from && level < least) to = k, least = level;
+  move(at, to);
+}
+
+/// It is too full, or slower than some flows on it: its level is such that all it has is for those that have no less, and it holds them.
+void max_min_state::refill(index at) {
+  share& s = shares_[at];
+  double level = s.weight > 0 ? s.rest / s.weight : -1;
+  faster_.clear();
+  if (s.fastest > level * (1 + equal_to)) find_faster(at, level * (1 + equal_to));
+  for (std::size_t before = 0; before != faster_.size();) {
+    before = faster_.size();
+    double all = s.rest;
+    for (const faster& f : faster_) all += f.rate;
+    level = all / (s.weight + static_cast<double>(before));
+    std::erase_if(faster_, [&](const faster& f) { return f.rate <= level * (1 + equal_to); });
+  }
+  if (s.weight == 0) {
+    if (faster_.empty()) return;
+    advance(at);
+    s.level = level;
+  } else {
+    set_level(at, level);
+  }
+  for (const faster& f : faster_)
+    if (flows_[f.flow].bottleneck != at) move(f.flow, at);
+}
+
+/// The flows on it that others hold, with more than `bar`.
+void max_min_state::find_faster(index at, double bar) {
+  double fastest = 0;
+  for_members(at, [&](index f) {
+    const index by = flows_[f].bottleneck;
+    if (by == none || by == at) return;
+    const double rate = shares_[by].level;
+    fastest = std::max(fastest, rate);
+    if (rate > bar) faster_.push_back({rate, f});
+  });
+  shares_[at].fastest = fastest;
+}
+
+/// Holds a flow elsewhere, with the level that there is.
+void max_min_state::move(index at, index to) {
+  const index from = flows_[at].bottleneck;
+  const double before = shares_[from].level, rate = shares_[to].level;
+  advance(from);
+  advance(to);
+  const double left = let_go(at);
+  hold(at, to, left);
+  const bool is_equal = before == rate;
+  for (const index k : way_of(flows_[at])) {
+    if (is_equal && k != from && k != to) continue;
+    share& s = shares_[k];
+    if (k != to) s.fastest = std::max(s.fastest, rate);
+    s.rest += (k == from ? 0 : before) - (k == to ? 0 : rate);
+    ++s.changes;
+    touch(k);
+  }
+}
+
+// -- all anew ---------------------------------------------------------------------------------------------------------
+
+/// Progressive filling. Levels of elements only rise while others' flows are held, so that the queue may have them as they were.
+void max_min_state::fill_all() {
+  for (const index k : again_) shares_[k].is = state::idle;
+  again_.clear(), seen_.clear();
+  for (index f = 0; f < flows_.size(); ++f) {
+    if (!flows_[f].there || flows_[f].hops == 0) continue;
+    if (const index by = flows_[f].bottleneck; by != none) {
+      advance(by);
+      flows_[f].left = std::max(elements_[by].held[flows_[f].at].target - elements_[by].served, 0.0);
+    }
+    for (const index k : way_of(flows_[f]))
+      if (shares_[k].is == state::idle) shares_[k].is = state::seen, seen_.push_back(k);
+  }
+  for (const index k : seen_) {
+    element& e = elements_[k];
+    shares_[k] = {.rest = e.capacity};
+    e.served = 0, e.since = now_, e.held.clear();
+    make_dirty(k);
+  }
+  for (flow& f : flows_) f.bottleneck = none;
+  growing_.resize(elements_.size());
+  for (const index k : seen_) {
+    growing_[k] = elements_[k].count;
+    filling_.push_back({elements_[k].capacity / elements_[k].count, k});
+  }
+  std::make_heap(filling_.begin(), filling_.end());
+  double reached = 0;
+  while (!filling_.empty()) {
+    const due first = filling_.front();
+    std::pop_heap(filling_.begin(), filling_.end());
+    filling_.pop_back();
+    const std::uint32_t growing = growing_[first.element];
+    if (growing == 0) continue;
+    const double level = std::max(shares_[first.element].rest / growing, reached);
+    if (level > first.level) {
+      filling_.push_back({level, first.element});
+      std::push_heap(filling_.begin(), filling_.end());
+      continue;
+    }
+    reached = level;
+    fill_up(first.element, level);
+  }
+}
+
+/// It is full: its flows grow no more.
+void max_min_state::fill_up(index at, double level) {
+  shares_[at].level = level;
+  for_members(at, [&](index f) {
+    if (flows_[f].bottleneck != none) return;
+    hold(f, at, flows_[f].left);
+    for_others(elements_[at].held[flows_[f].at], at, [&](index k) {
+      shares_[k].rest -= level;
+      shares_[k].fastest = level;
+      --growing_[k];
+    });
+  });
+  growing_[at] = 0;
 }
 
 }  // namespace troupe::actors

@@ -46,7 +46,25 @@ TEST_CASE("max_min: a limit of its own, no limit, no bytes") {
   CHECK(s.take_done(5) == empty);
 }
 
-// An allocation is max-min fair exactly if every flow has a bottleneck: a full element on which nobody is faster.
+namespace {
+
+using flow_ways = std::map<max_min_index, std::vector<max_min_index>>;
+
+/// An allocation is max-min fair exactly if every flow has a bottleneck: a full element on which nobody is faster.
+void require_fair(const max_min_state& s, const flow_ways& there, const std::vector<double>& capacity) {
+  REQUIRE(s.size() == there.size());
+  std::vector<double> used(capacity.size()), fastest(capacity.size());
+  for (const auto& [f, way] : there)
+    for (const max_min_index e : way) used[e] += s.rate(f), fastest[e] = std::max(fastest[e], s.rate(f));
+  for (std::size_t e = 0; e < capacity.size(); ++e) REQUIRE(used[e] <= capacity[e] * (1 + 1e-9));
+  for (const auto& [f, way] : there)
+    REQUIRE(std::any_of(way.begin(), way.end(), [&, flow = f](max_min_index e) {
+      return used[e] >= capacity[e] * (1 - 1e-9) && s.rate(flow) >= fastest[e] * (1 - 1e-9);
+    }));
+}
+
+}  // namespace
+
 TEST_CASE("max_min: whatever comes and goes, every flow has a bottleneck and no element is overfull") {
   std::mt19937 random(7);
   for (int round = 0; round < 40; ++round) {
@@ -57,7 +75,7 @@ TEST_CASE("max_min: whatever comes and goes, every flow has a bottleneck and no 
       capacity.push_back(0.001 * static_cast<double>(1 + random() % 9));
       s.add_element(capacity.back());
     }
-    std::map<max_min_index, std::vector<max_min_index>> there;
+    flow_ways there;
     std::int64_t now = 0;
     for (int change = 0; change < 200; ++change) {
       if (random() % 3 != 0) {
@@ -72,15 +90,47 @@ TEST_CASE("max_min: whatever comes and goes, every flow has a bottleneck and no 
       }
       if (random() % 4 == 0) continue;  // several changes at once
       if (s.unsettled()) s.settle(now);
-      REQUIRE(s.size() == there.size());
-      std::vector<double> used(elements), fastest(elements);
-      for (const auto& [f, way] : there)
-        for (const max_min_index e : way) used[e] += s.rate(f), fastest[e] = std::max(fastest[e], s.rate(f));
-      for (std::size_t e = 0; e < elements; ++e) REQUIRE(used[e] <= capacity[e] * (1 + 1e-9));
-      for (const auto& [f, way] : there)
-        REQUIRE(std::any_of(way.begin(), way.end(), [&, flow = f](max_min_index e) {
-          return used[e] >= capacity[e] * (1 - 1e-9) && s.rate(flow) >= fastest[e] * (1 - 1e-9);
-        }));
+      require_fair(s, there, capacity);
+    }
+  }
+}
+
+// Where all elements are alike, many are equally full at a time, and flows can be held by several of their elements.
+TEST_CASE("max_min: on a torus of equal links, few come and go at a time") {
+  std::mt19937 random(11);
+  for (const max_min_index side : {4u, 7u, 8u}) {
+    max_min_state s;
+    const std::vector<double> capacity(std::size_t{4} * side * side, 0.01);
+    for (const double c : capacity) s.add_element(c);
+    // Along x first, then along y, the shorter way round.
+    const auto way_of = [&](max_min_index from, max_min_index to) {
+      std::vector<max_min_index> way;
+      max_min_index at[2] = {from % side, from / side};
+      const max_min_index end[2] = {to % side, to / side};
+      for (max_min_index d = 0; d < 2; ++d)
+        while (at[d] != end[d]) {
+          const bool up = (end[d] + side - at[d]) % side <= side / 2;
+          way.push_back(4 * (at[0] + side * at[1]) + 2 * d + (up ? 0 : 1));
+          at[d] = (at[d] + (up ? 1 : side - 1)) % side;
+        }
+      return way;
+    };
+    flow_ways there;
+    std::int64_t now = 0;
+    const max_min_index ranks = side * side;
+    for (int change = 0; change < 600; ++change) {
+      // Many at first, then a few at a time, as many as go.
+      for (auto come = change == 0 ? 4 * ranks : s.size() < 4 * ranks ? random() % 4 : 0; come > 0; --come) {
+        const auto from = static_cast<max_min_index>(random() % ranks),
+                   to = static_cast<max_min_index>(random() % ranks);
+        if (from == to) continue;
+        const auto way = way_of(from, to);
+        there[s.join(now, 1000 * (1 + random() % 3), way, 0)] = way;
+      }
+      if (s.unsettled()) s.settle(now);
+      require_fair(s, there, capacity);
+      now = s.next();
+      for (max_min_index f = s.take_done(now); f != max_min_state::none; f = s.take_done(now)) there.erase(f);
     }
   }
 }

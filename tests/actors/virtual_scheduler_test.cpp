@@ -157,6 +157,31 @@ TEST_CASE("fair: whatever comes when, no more is carried than the time allows, a
   }
 }
 
+// Who asks too early asks again, so that a bound may be early, but not late, and not before anything happens.
+TEST_CASE("fair: no message is done before it is said to be") {
+  std::mt19937_64 random(seed());
+  for (int round = 0; round < 100; ++round) {
+    fair_state link;
+    std::int64_t now = 1'000'000;
+    const std::uint32_t count = 1 + static_cast<std::uint32_t>(random() % 60);
+    const std::int64_t most = round % 2 == 0 ? 1 : 1'000'000;  // equal ones, or all kinds
+    for (std::uint32_t m = 0; m < count; ++m) {
+      now += static_cast<std::int64_t>(random() % 1000);
+      while (!link.empty() && link.next().time <= now) link.leave(link.next().time);
+      link.join(now, {m}, 1'000'000 + static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(most)));
+    }
+    while (!link.empty()) {
+      fair_state rest = link;
+      for (; !rest.empty(); rest.leave(rest.next().time)) {
+        const std::uint32_t who = rest.next().who.message;
+        CHECK(link.arrival(who) <= rest.next().time);
+        CHECK(link.arrival(who) >= link.next().time);
+      }
+      link.leave(link.next().time);
+    }
+  }
+}
+
 // -- the scheduler ----------------------------------------------------------------------------------------------------
 
 namespace {
