@@ -96,35 +96,51 @@ TEST_CASE("max_min: whatever comes and goes, every flow has a bottleneck and no 
 }
 
 // Where all elements are alike, many are equally full at a time, and flows can be held by several of their elements.
+namespace {
+
+/// Ranks on a torus: four links each.
+struct torus {
+  max_min_index side;
+
+  max_min_index ranks() const { return side * side; }
+  std::vector<double> add_to(max_min_state& s) const {
+    std::vector<double> capacity(std::size_t{4} * ranks(), 0.01);
+    for (const double c : capacity) s.add_element(c);
+    return capacity;
+  }
+  /// Along x first, then along y, the shorter way round.
+  std::vector<max_min_index> way(max_min_index from, max_min_index to) const {
+    std::vector<max_min_index> links;
+    max_min_index at[2] = {from % side, from / side};
+    const max_min_index end[2] = {to % side, to / side};
+    for (max_min_index d = 0; d < 2; ++d)
+      while (at[d] != end[d]) {
+        const bool up = (end[d] + side - at[d]) % side <= side / 2;
+        links.push_back(4 * (at[0] + side * at[1]) + 2 * d + (up ? 0 : 1));
+        at[d] = (at[d] + (up ? 1 : side - 1)) % side;
+      }
+    return links;
+  }
+};
+
+}  // namespace
+
 TEST_CASE("max_min: on a torus of equal links, few come and go at a time") {
   std::mt19937 random(11);
   for (const max_min_index side : {4u, 7u, 8u}) {
     max_min_state s;
-    const std::vector<double> capacity(std::size_t{4} * side * side, 0.01);
-    for (const double c : capacity) s.add_element(c);
-    // Along x first, then along y, the shorter way round.
-    const auto way_of = [&](max_min_index from, max_min_index to) {
-      std::vector<max_min_index> way;
-      max_min_index at[2] = {from % side, from / side};
-      const max_min_index end[2] = {to % side, to / side};
-      for (max_min_index d = 0; d < 2; ++d)
-        while (at[d] != end[d]) {
-          const bool up = (end[d] + side - at[d]) % side <= side / 2;
-          way.push_back(4 * (at[0] + side * at[1]) + 2 * d + (up ? 0 : 1));
-          at[d] = (at[d] + (up ? 1 : side - 1)) % side;
-        }
-      return way;
-    };
+    const torus links{side};
+    const std::vector<double> capacity = links.add_to(s);
     flow_ways there;
     std::int64_t now = 0;
-    const max_min_index ranks = side * side;
+    const max_min_index ranks = links.ranks();
     for (int change = 0; change < 600; ++change) {
       // Many at first, then a few at a time, as many as go.
       for (auto come = change == 0 ? 4 * ranks : s.size() < 4 * ranks ? random() % 4 : 0; come > 0; --come) {
         const auto from = static_cast<max_min_index>(random() % ranks),
                    to = static_cast<max_min_index>(random() % ranks);
         if (from == to) continue;
-        const auto way = way_of(from, to);
+        const auto way = links.way(from, to);
         there[s.join(now, 1000 * (1 + random() % 3), way, 0)] = way;
       }
       if (s.unsettled()) s.settle(now);
@@ -133,4 +149,44 @@ TEST_CASE("max_min: on a torus of equal links, few come and go at a time") {
       for (max_min_index f = s.take_done(now); f != max_min_state::none; f = s.take_done(now)) there.erase(f);
     }
   }
+}
+
+TEST_CASE("max_min: on a torus where everybody sends to everybody, four at a time") {
+  std::mt19937 random(12);
+  for (const bool alike : {true, false})
+    for (const max_min_index side : {5u, 6u, 9u}) {
+      CAPTURE(alike);
+      CAPTURE(side);
+      max_min_state s;
+      const torus links{side};
+      const std::vector<double> capacity = links.add_to(s);
+      const max_min_index ranks = links.ranks();
+      flow_ways there;
+      std::map<max_min_index, max_min_index> sender;  // by flow
+      std::vector<max_min_index> next(ranks, 1);      // distance of the next peer
+      std::int64_t now = 0;
+      const auto send = [&](max_min_index from) {
+        if (next[from] == ranks) return;
+        const auto way = links.way(from, (from + next[from]++) % ranks);
+        const auto flow = s.join(now, alike ? 4096 : 1 + random() % 4096, way, 0);
+        there[flow] = way;
+        sender[flow] = from;
+      };
+      for (int stream = 0; stream < 4; ++stream)
+        for (max_min_index r = 0; r < ranks; ++r) send(r);
+      std::size_t ended = 0;
+      while (!there.empty()) {
+        if (s.unsettled()) s.settle(now);
+        require_fair(s, there, capacity);
+        now = s.next();
+        std::vector<max_min_index> free;
+        for (max_min_index f = s.take_done(now); f != max_min_state::none; f = s.take_done(now)) {
+          there.erase(f);
+          free.push_back(sender.at(f));
+          ++ended;
+        }
+        for (const max_min_index r : free) send(r);
+      }
+      CHECK(ended == std::size_t{ranks} * (ranks - 1));
+    }
 }
