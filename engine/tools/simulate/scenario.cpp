@@ -127,15 +127,19 @@ item draw_collective(int id, int ranks, int channels, plan_source& plans, dice& 
   }
 }
 
-/// The planner plans calls that are alike alike.
-void plan_alike(scenario& s, item& it) {
+/// The planner plans calls that are alike alike, whatever their blocks' sizes; those which that way cannot take are another one's.
+void plan_alike(scenario& s, item& it, plan_source& plans) {
   const std::uint64_t mine = fingerprint(it.what, 0);
-  const auto alike = [&](const item& other) { return !other.pair && fingerprint(other.what, 0) == mine; };
-  for (const item& other : s.items)
-    if (alike(other)) it.how = other.how;
+  const item* like = nullptr;
+  const auto look = [&](const item& other) {
+    if (!other.pair && fingerprint(other.what, 0) == mine) like = &other;
+  };
+  for (const item& other : s.items) look(other);
   for (const disturbance& x : s.disturbances)
-    for (const item& other : x.instead)
-      if (alike(other)) it.how = other.how;
+    for (const item& other : x.instead) look(other);
+  if (like == nullptr) return;
+  it.how = like->how;
+  if (!it.what.uniform && !can_perform(it, s.ranks, plans)) it.counts = like->counts;
 }
 
 item draw_pair(int id, int ranks, dice& d) {
@@ -219,7 +223,7 @@ void draw_disturbance(scenario& s, const fault_kinds& may, plan_source& plans, d
       if (!other.what.uniform || at.what.what == collective::barrier || !can_perform(other, s.ranks, plans))
         other = draw_collective(at.id, s.ranks, s.channels, plans, d);
     }
-    if (!other.pair) plan_alike(s, other);
+    if (!other.pair) plan_alike(s, other, plans);
     x.instead.push_back(std::move(other));
   }
   if (x.what == kind::kill || x.what == kind::abort) x.item = -1;
@@ -355,7 +359,7 @@ scenario make_scenario(std::uint64_t seed, const scenario_limits& limits, plan_s
         continue;
       }
       item it = own.percent(25) ? draw_pair(i, s.ranks, own) : draw_collective(i, s.ranks, s.channels, plans, own);
-      if (!it.pair) plan_alike(s, it);
+      if (!it.pair) plan_alike(s, it, plans);
       s.items.push_back(std::move(it));
     }
   }

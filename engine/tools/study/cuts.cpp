@@ -2,6 +2,8 @@
 #include "engine/tools/study/cuts.hpp"
 
 #include <algorithm>
+#include <bit>
+#include <cstdint>
 #include <iterator>
 #include <limits>
 #include <numeric>
@@ -174,26 +176,33 @@ private:
            on_.elements[static_cast<std::size_t>(at)].slow_down;
   }
 
+  /// A bit an element.
+  using elements = std::vector<std::uint64_t>;
+
   /// Which elements some ways meet at a place, counted from the begin, and from the end; as long as the shortest of them.
   struct places {
-    std::vector<std::vector<bool>> from_begin, from_end;
+    std::vector<elements> from_begin, from_end;
     std::size_t shortest = std::numeric_limits<std::size_t>::max();
   };
   void meet(const way& met, places& of) const {
     of.shortest = std::min(of.shortest, met.size());
-    while (of.from_begin.size() < std::min(met.size(), of.shortest))
-      for (auto* const all : {&of.from_begin, &of.from_end}) all->emplace_back(on_.elements.size());
+    while (of.from_begin.size() < of.shortest)
+      for (auto* const all : {&of.from_begin, &of.from_end}) all->emplace_back((on_.elements.size() + 63) / 64);
+    const auto mark = [](elements& in, element_index e) {
+      in[static_cast<std::size_t>(e) / 64] |= std::uint64_t{1} << (static_cast<std::size_t>(e) % 64);
+    };
     for (std::size_t k = 0; k < of.shortest; ++k) {
-      of.from_begin[k][static_cast<std::size_t>(met[k])] = true;
-      of.from_end[k][static_cast<std::size_t>(met[met.size() - 1 - k])] = true;
+      mark(of.from_begin[k], met[k]);
+      mark(of.from_end[k], met[met.size() - 1 - k]);
     }
   }
 
   /// Of the elements that are in one of the two.
-  double rate_of(const std::vector<bool>& some, const std::vector<bool>& others) const {
+  double rate_of(const elements& some, const elements& others) const {
     double sum = 0;
-    for (std::size_t e = 0; e < some.size(); ++e)
-      if (some[e] || others[e]) sum += rate_of(static_cast<element_index>(e));
+    for (std::size_t word = 0; word < some.size(); ++word)
+      for (std::uint64_t left = some[word] | others[word]; left != 0; left &= left - 1)
+        sum += rate_of(static_cast<element_index>(64 * word + static_cast<std::size_t>(std::countr_zero(left))));
     return sum;
   }
   double capacity(const places& of) const {
@@ -206,17 +215,19 @@ private:
   machine_cut cut_of(const std::vector<int>& ranks) const {
     std::vector<bool> inside(static_cast<std::size_t>(on_.ranks));
     for (const int r : ranks) inside[static_cast<std::size_t>(r)] = true;
+    const bool all = ranks.size() == inside.size();  // what one sends another one gets
     places out, in, from, to;
     for (const int r : ranks)
       for (int peer = 0; peer < on_.ranks; ++peer)
         for (int channel = 0; peer != r && channel < channels_; ++channel) {
           const way away = way_of(r, peer, channel), back = way_of(peer, r, channel);
-          if (ranks.size() > 1) meet(away, from), meet(back, to);
+          if (ranks.size() > 1) meet(away, from);
+          if (ranks.size() > 1 && !all) meet(back, to);
           if (!inside[static_cast<std::size_t>(peer)]) meet(away, out), meet(back, in);
         }
     machine_cut cut{ranks, capacity(out), capacity(in), unlimited, 0, 0};
     cut.from = ranks.size() > 1 ? capacity(from) : cut.out;
-    cut.to = ranks.size() > 1 ? capacity(to) : cut.in;
+    cut.to = all ? cut.from : ranks.size() > 1 ? capacity(to) : cut.in;
     // An element that carries both is as far from the set on the way out as on the way in.
     for (std::size_t k = 0; k < std::min({out.shortest, in.shortest, out.from_begin.size(), in.from_begin.size()}); ++k)
       cut.both =
