@@ -53,13 +53,15 @@ void put_heap_on_large_pages(std::size_t bytes) noexcept {
   if (bytes > std::numeric_limits<int>::max() || ::mallopt(M_MMAP_THRESHOLD, most_on_heap) == 0) return;
   ::mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
   ::mallopt(M_TOP_PAD, static_cast<int>(bytes));
-  const auto before = reinterpret_cast<std::uintptr_t>(::sbrk(0));
+  auto* const before = static_cast<std::byte*>(::sbrk(0));
   void* volatile const grown =
       std::malloc(::mallinfo2().fordblks + line);  // more than is free: the heap grows, and by `bytes` more
   std::free(grown);
   ::mallopt(M_TOP_PAD, static_cast<int>(8 * page));
-  const auto begin = (before + page - 1) / page * page, end = reinterpret_cast<std::uintptr_t>(::sbrk(0)) / page * page;
-  if (begin < end) ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
+  // Pages that it had begun, and what is left behind the last one, stay small.
+  std::byte* const begin = before + (page - reinterpret_cast<std::uintptr_t>(before) % page) % page;
+  const auto* const end = static_cast<const std::byte*>(::sbrk(0));
+  if (begin < end) ::madvise(begin, static_cast<std::size_t>(end - begin) / page * page, MADV_HUGEPAGE);
 #else
   static_cast<void>(bytes);
 #endif

@@ -238,8 +238,8 @@ TEST_CASE("what was to be earlier is now, and delayed messages of CAF are due in
     virtual_system world;
     virtual_scheduler& time = world.time();
     const auto a = noting(world, "a", log);
-    const auto late = spawn_actor<caf::lazy_init>(*world.system, [&, a](caf::event_based_actor* self) -> caf::behavior {
-      return {[&, a, self](numbered) {
+    const auto late = spawn_actor<caf::lazy_init>(*world.system, [&, a](caf::event_based_actor*) -> caf::behavior {
+      return {[&, a](numbered) {
         time.at(5, a, numbered{1});  // 5 is past: the clock stands at 1000000
         post_later(a, std::chrono::microseconds{2}, numbered{2});
       }};

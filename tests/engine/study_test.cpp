@@ -227,10 +227,10 @@ TEST_CASE("study: the JSON document, the CSV and the trace say what happened") {
   for (std::size_t i = 0; i + 1 < under_way.size(); ++i)
     area += (under_way[i + 1].first - under_way[i].first) * under_way[i].second;
   CHECK(area * 1e6 == doctest::Approx(expected));
-  for (const auto& [curve, points] : curves) {
-    CAPTURE(curve);
-    CHECK(points.back().second == 0);
-    for (const auto& [ts, value] : points) CHECK(value >= 0);
+  for (const auto& curve : curves) {
+    CAPTURE(curve.first);
+    CHECK(curve.second.back().second == 0);
+    for (const auto& point : curve.second) CHECK(point.second >= 0);
   }
   std::istringstream csv{study_csv(r)};
   int lines = 0;

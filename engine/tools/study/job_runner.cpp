@@ -87,7 +87,7 @@ layout parsed_layout(const study_job& j) {
 
 layout places_of(const study_job& j, const hardware& on, const std::vector<int>& ranks) {
   if (!j.layout.empty()) {
-    const layout own = parsed_layout(j);
+    layout own = parsed_layout(j);
     if (own.size() != static_cast<int>(ranks.size()))
       refuse(j, "layout",
              "\"" + j.layout + "\" has " + plural(static_cast<std::size_t>(own.size()), "rank") + ", the job " +
