@@ -26,23 +26,6 @@ namespace {
 
 constexpr std::size_t mib = 1 << 20;
 
-/// What the system notes of the mapping that holds `at`; empty if it notes nothing.
-std::string flags_of(const void* at) {
-  std::ifstream maps{"/proc/self/smaps"};
-  const auto wanted = reinterpret_cast<std::uintptr_t>(at);
-  bool inside = false;
-  for (std::string line; std::getline(maps, line);) {
-    std::uintptr_t begin = 0, end = 0;
-    const char* const last = line.data() + line.size();
-    const auto first = std::from_chars(line.data(), last, begin, 16);
-    if (first.ec == std::errc{} && first.ptr != last && *first.ptr == '-' &&
-        std::from_chars(first.ptr + 1, last, end, 16).ec == std::errc{})
-      inside = begin <= wanted && wanted < end;
-    else if (inside && line.starts_with("VmFlags:")) return line;
-  }
-  return {};
-}
-
 bool aligned(const void* at, std::size_t to) { return reinterpret_cast<std::uintptr_t>(at) % to == 0; }
 
 }  // namespace
@@ -93,6 +76,27 @@ TEST_CASE("run memory: pieces of every size and alignment, none over another") {
 }
 
 #if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+namespace {
+
+/// What the system notes of the mapping that holds `at`; empty if it notes nothing.
+std::string flags_of(const void* at) {
+  std::ifstream maps{"/proc/self/smaps"};
+  const auto wanted = reinterpret_cast<std::uintptr_t>(at);
+  bool inside = false;
+  for (std::string line; std::getline(maps, line);) {
+    std::uintptr_t begin = 0, end = 0;
+    const char* const last = line.data() + line.size();
+    const auto first = std::from_chars(line.data(), last, begin, 16);
+    if (first.ec == std::errc{} && first.ptr != last && *first.ptr == '-' &&
+        std::from_chars(first.ptr + 1, last, end, 16).ec == std::errc{})
+      inside = begin <= wanted && wanted < end;
+    else if (inside && line.starts_with("VmFlags:")) return line;
+  }
+  return {};
+}
+
+}  // namespace
+
 // Performed by the next one, in a process of its own: a heap cannot be taken off again.
 TEST_CASE("large pages: heap, alone" * doctest::skip()) {
   put_heap_on_large_pages(64 * mib);
