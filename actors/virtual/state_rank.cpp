@@ -169,11 +169,15 @@ void state_communicator::tell(rank_t from, rank_t to, std::function<void()> what
   else due_.emplace_back(std::move(what));
 }
 
+namespace {
+
 /// As a real run says it, which counts milliseconds; shorter ones are exact.
-static std::string silence_text(std::int64_t ps) {
+std::string silence_text(std::int64_t ps) {
   constexpr std::int64_t millisecond = 1'000'000'000;
   return ps % millisecond == 0 ? std::to_string(ps / millisecond) + " ms" : to_text(picoseconds{ps});
 }
+
+}  // namespace
 
 void state_communicator::lose(rank_t who) {
   has_losses_ = true;

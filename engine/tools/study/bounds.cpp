@@ -135,9 +135,10 @@ double must_enter(const std::vector<bool>& inside, const job_kind& kind, const j
   return bytes;
 }
 
-/// @param duties of all ranks
+/// Besides the latency.
+/// @param duties of all ranks @param latency seconds
 double seconds_of(const std::vector<machine_cut>& cuts, const std::vector<duty>& duties, bool all_must_send,
-                  const job_kind& kind, const job_shape& shape, double e, rank_t root) {
+                  const job_kind& kind, const job_shape& shape, double e, rank_t root, double latency) {
   double seconds = 0;
   std::int64_t looked_at = 0;
   for (const machine_cut& c : cuts) {
@@ -156,7 +157,9 @@ double seconds_of(const std::vector<machine_cut>& cuts, const std::vector<duty>&
       across.out = must_enter(inside, kind, shape, e, root, looked_at);
       if (all_must_send) seconds = std::max({seconds, all.out / c.from, all.in / c.to});
     }
-    seconds = std::max({seconds, across.out / c.out, across.in / c.in, (across.out + across.in) / c.both});
+    // What carries both may have something to carry from the beginning to the end: the latency is no more than part of that.
+    const double both = (across.out + across.in) / c.both - latency;
+    seconds = std::max({seconds, across.out / c.out, across.in / c.in, both});
   }
   return seconds;
 }
@@ -182,7 +185,7 @@ study_bounds bounds_of(const hardware& on, const std::vector<machine_cut>& cuts,
   const bool all_must_send = on.switches.empty();
   if (all_must_send) seconds = std::max(seconds, all / survey.total_out());
   if (all_must_send && !cuts.empty()) seconds = std::max(seconds, all / cuts.front().from);
-  seconds = std::max(seconds, seconds_of(cuts, duties, all_must_send, kind, shape, e, root));
+  seconds = std::max(seconds, seconds_of(cuts, duties, all_must_send, kind, shape, e, root, bounds.latency_us / 1e6));
   bounds.bandwidth_us = seconds * 1e6;
   return bounds;
 }

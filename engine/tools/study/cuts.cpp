@@ -123,47 +123,61 @@ private:
     return senders;
   }
 
+  struct pair {
+    int low, high;
+  };
+
   /// The parts into which elements divide the ranks that all messages between different parts pass, both ways.
   std::vector<std::vector<int>> parted() const {
-    struct pair {
-      int low, high;
-    };
     std::vector<std::vector<pair>> by_element(on_.elements.size());
+    std::vector<int> met(on_.elements.size(), -1);  // on the way back of which pair
+    int number = 0;
     for (int a = 0; a < on_.ranks; ++a)
-      for (int b = a + 1; b < on_.ranks; ++b)
+      for (int b = a + 1; b < on_.ranks; ++b, ++number) {
+        for (const element_index e : way_of(b, a, 0)) met[static_cast<std::size_t>(e)] = number;
         for (const element_index e : way_of(a, b, 0))
-          if (on_all_ways(a, b, e)) by_element[static_cast<std::size_t>(e)].push_back({a, b});
+          if (met[static_cast<std::size_t>(e)] == number && on_all_ways(a, b, e))
+            by_element[static_cast<std::size_t>(e)].push_back({a, b});
+      }
     std::vector<std::vector<int>> found;
-    for (const std::vector<pair>& pairs : by_element) {
-      if (pairs.empty()) continue;
-      std::vector<std::vector<int>> parts;
-      std::vector<int> part_of(static_cast<std::size_t>(on_.ranks), -1);
-      std::size_t at = 0;
-      for (int a = 0; a < on_.ranks; ++a) {
-        std::vector<bool> behind(static_cast<std::size_t>(on_.ranks));
-        for (; at < pairs.size() && pairs[at].low == a; ++at) behind[static_cast<std::size_t>(pairs[at].high)] = true;
-        if (part_of[static_cast<std::size_t>(a)] >= 0) continue;
-        parts.emplace_back();
-        for (int b = a; b < on_.ranks; ++b) {
-          int& its = part_of[static_cast<std::size_t>(b)];
-          if (its >= 0 || behind[static_cast<std::size_t>(b)]) continue;
+    for (const std::vector<pair>& pairs : by_element)
+      if (!pairs.empty()) std::ranges::move(parts_by(pairs), std::back_inserter(found));
+    return found;
+  }
+
+  /// The parts between which those pairs are all that there are; none if it is not so.
+  /// @param pairs in order, of an element that all their messages pass
+  std::vector<std::vector<int>> parts_by(const std::vector<pair>& pairs) const {
+    std::vector<std::vector<int>> parts;
+    std::vector<int> part_of(static_cast<std::size_t>(on_.ranks), -1);
+    std::vector<bool> behind;
+    std::size_t at = 0;
+    for (int a = 0; a < on_.ranks; ++a) {
+      const bool is_first = part_of[static_cast<std::size_t>(a)] < 0;
+      if (is_first) behind.assign(static_cast<std::size_t>(on_.ranks), false);
+      for (; at < pairs.size() && pairs[at].low == a; ++at)
+        if (is_first) behind[static_cast<std::size_t>(pairs[at].high)] = true;
+      if (!is_first) continue;
+      parts.emplace_back();
+      for (int b = a; b < on_.ranks; ++b)
+        if (int& its = part_of[static_cast<std::size_t>(b)]; its < 0 && !behind[static_cast<std::size_t>(b)]) {
           its = a;
           parts.back().push_back(b);
         }
-      }
-      // Only if nothing passes it inside a part: each rank has as many behind it as are in other parts.
-      std::size_t expected = 0;
-      for (const std::vector<int>& part : parts)
-        expected += part.size() * (static_cast<std::size_t>(on_.ranks) - part.size());
-      if (expected == 2 * pairs.size() && std::ranges::all_of(pairs, [&](const pair& p) {
-            return part_of[static_cast<std::size_t>(p.low)] != part_of[static_cast<std::size_t>(p.high)];
-          }))
-        std::ranges::move(parts, std::back_inserter(found));
     }
-    return found;
+    // Each rank has as many behind it as are in other parts, and none of its own.
+    std::size_t expected = 0;
+    for (const std::vector<int>& part : parts)
+      expected += part.size() * (static_cast<std::size_t>(on_.ranks) - part.size());
+    const bool only_between = std::ranges::all_of(pairs, [&](const pair& p) {
+      return part_of[static_cast<std::size_t>(p.low)] != part_of[static_cast<std::size_t>(p.high)];
+    });
+    if (expected != 2 * pairs.size() || !only_between) parts.clear();
+    return parts;
   }
+  /// @pre on those of channel 0
   bool on_all_ways(int a, int b, element_index e) const {
-    for (int channel = 0; channel < channels_; ++channel)
+    for (int channel = 1; channel < channels_; ++channel)
       for (const way w : {way_of(a, b, channel), way_of(b, a, channel)})
         if (std::ranges::find(w, e) == w.end()) return false;
     return true;
