@@ -116,11 +116,12 @@ std::shared_ptr<const direct_program> plan::direct_program_of_all() const {
   });
 }
 
-/// All ranks are behind one NIC, a port for each lane.
+/// A port for each lane. Ports have numbers of all NICs together, so the same descriptors are right whoever is behind which: they were proved for one.
 std::shared_ptr<const offload::rank_program> plan::descriptors_of(rank_t rank, std::size_t elements) const {
   const nic_plan& how = *nic();
   const auto all = how.descriptors.get(elements, [&] {
-    const auto places = offload::behind_one_nic(*notes);
+    auto places = offload::behind_one_nic(*notes);
+    for (std::size_t r = 0; r < how.nodes.size(); ++r) places[r].node = how.nodes[r];
     const call_shape sizes{elements, {}, {}, {}, size_of(work_type)};
     return offload::compile(*notes, sizes, {how.credits, places, how.packet_bytes / size_of(work_type)});
   });
@@ -143,7 +144,10 @@ std::uint64_t plan::computed_identity(std::uint64_t score_digest) const {
     h.add(static_cast<std::uint64_t>(by->of_host));
     for (const auto* stage : {&by->collect, &by->across, &by->spread}) h.add((*stage)->identity);
   }
-  if (const nic_plan* by = nic()) h.add(static_cast<std::uint64_t>(by->credits) << 32 | by->packet_bytes);
+  if (const nic_plan* by = nic()) {
+    h.add(static_cast<std::uint64_t>(by->credits) << 32 | by->packet_bytes);
+    for (const std::uint32_t node : by->nodes) h.add(node);
+  }
   return std::max<std::uint64_t>(h.state, 1);
 }
 

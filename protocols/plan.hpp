@@ -47,8 +47,9 @@ struct direct_plan {
 
 /// By the process's NIC, whose thread performs descriptors (actors/ports/nic). It begins when all ranks have posted the same call.
 struct nic_plan {
-  int credits = 8;               ///< messages that a channel has under way
-  std::size_t packet_bytes = 0;  ///< for which the descriptors are compiled
+  int credits = 8;                     ///< messages that a channel has under way
+  std::size_t packet_bytes = 0;        ///< for which the descriptors are compiled
+  std::vector<std::uint32_t> nodes{};  ///< by rank: whose NIC performs for it, by number; empty: one for all
   descriptor_cache descriptors{};
 };
 

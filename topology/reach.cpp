@@ -63,6 +63,24 @@ reach reach_map::between(int a, int b) const {
   return x.process == y.process ? reach::process : reach::segment;
 }
 
+std::vector<std::uint32_t> reach_map::hosts() const {
+  if (farthest_link() != reach::network) return {};
+  std::map<int, std::uint32_t> number;
+  std::vector<std::uint32_t> by_rank;
+  for (const residence& home : layout_.homes)
+    by_rank.push_back(number.try_emplace(home.host, static_cast<std::uint32_t>(number.size())).first->second);
+  return by_rank;
+}
+
+bool reach_map::one_process_a_host() const {
+  std::map<int, int> process_of;
+  return std::ranges::all_of(layout_.homes, [&](const residence& home) {
+    return process_of.try_emplace(home.host, home.process).first->second == home.process;
+  });
+}
+
+int reach_map::ranks_of_each_host() const { return troupe::ranks_of_each_host(layout_); }
+
 // -- hosts with several ranks each ------------------------------------------------------------------------------------------
 
 namespace {

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "memory/export.hpp"
 #include "topology/layout/layout.hpp"
@@ -42,6 +43,14 @@ public:
   reach nearest_link() const noexcept { return layout_.homes.empty() ? reach::process : nearest_; }
   /// Of the host that has most; of a layout without homes all ranks.
   int most_ranks_of_host() const noexcept { return ranks_of_host_; }
+  /// By rank the number of its host, in the order in which ranks meet them; empty: all are on one.
+  std::vector<std::uint32_t> hosts() const;
+  /// Of every host all ranks run in one process.
+  bool one_process_a_host() const;
+  /// As troupe::ranks_of_each_host().
+  int ranks_of_each_host() const;
+  /// The system copies between the processes of a host.
+  bool copies() const noexcept { return layout_.copies; }
   /// What one rank sends to another may have to go through elements of the layout: it is a model, not what a join found.
   bool routed() const noexcept { return routed_; }
   /// Why not all ranks reach each other's memory: "ranks 0 and 4 are on different servers, which share no memory". Empty if they do.

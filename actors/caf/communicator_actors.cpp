@@ -19,6 +19,7 @@ communicator_actors::communicator_actors(caf::actor_system& system, std::string 
 
 communicator_actors::~communicator_actors() {
   if (nic_shared) nic_shared->end();
+  if (nic_across) nic_across->end();
 }
 
 // -- the actors -------------------------------------------------------------------------------------------------------

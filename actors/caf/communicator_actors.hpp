@@ -18,6 +18,7 @@
 #include "actors/ports/link/frames.hpp"
 #include "actors/ports/nic/nic_arrivals.hpp"
 #include "actors/ports/nic/nic_between.hpp"
+#include "actors/ports/nic/nic_hosts.hpp"
 #include "actors/rank/rank_table.hpp"
 
 namespace troupe::actors {
@@ -43,6 +44,9 @@ struct communicator_actors : std::enable_shared_from_this<communicator_actors> {
   nic_thread* nic = nullptr;  ///< the process's
   std::uint64_t name_at_nic = 0;
   nic_arrivals at_nic;
+  std::shared_ptr<nic_hosts> nic_across;    ///< they live on several hosts, whose NICs perform together; or null
+  int ranks_at_nic = 0;                     ///< those for whom one NIC performs together; 0: all
+  std::vector<std::uint32_t> nic_of_host;   ///< by host: the process whose NIC performs for its ranks
   std::shared_ptr<nic_between> nic_shared;  ///< its ranks live in several processes of a host, one NIC for all; or null
   fault_settings faults;
   std::shared_ptr<spdlog::logger> log;  ///< the engine's

@@ -132,8 +132,9 @@ void job_links::enter(const communicator_actors_ptr& what) {
     // Under the lock, so that nothing newer comes before.
     if (const auto early = early_.extract(what->id))
       for (early_frame& f : early.mapped().frames) {
-        if (f.head.kind == frame_kind::chunk) static_cast<void>(deliver(*what, f.from, f.head, std::move(f.what)));
-        else if (f.head.kind == frame_kind::credit) static_cast<void>(deliver(*what, f.from, f.head, f.back));
+        if (has_chunk_body(f.head.kind)) static_cast<void>(deliver(*what, f.from, f.head, std::move(f.what)));
+        else if (f.head.kind == frame_kind::credit || f.head.kind == frame_kind::response)
+          static_cast<void>(deliver(*what, f.from, f.head, f.back));
         else static_cast<void>(deliver(what, f.from, f.head, f.body));
       }
     lost = lost_;
@@ -277,12 +278,15 @@ bool job_links::word_arrived(std::uint32_t from, const frame_head& head, std::sp
 }
 
 bool job_links::deliver(const communicator_actors& to, std::uint32_t from, const frame_head& head, chunk&& what) {
+  if (head.kind == frame_kind::packet || head.kind == frame_kind::ready)
+    return deliver_to_nic(to, from, head, std::move(what));
   if (!is_here(to, head.to) || !lives_in(to, what.source, from) || head.channel >= to.channels) return false;
   to.table->at(head.to).post(chunk_message{head.channel, std::move(what)});
   return true;
 }
 
 bool job_links::deliver(const communicator_actors& to, std::uint32_t from, const frame_head& head, const credit& what) {
+  if (head.kind == frame_kind::response) return deliver_to_nic(to, from, what);
   if (!is_here(to, head.to) || !lives_in(to, what.source, from) || head.channel >= to.channels) return false;
   to.table->at(head.to).post(credit_message{head.channel, what});
   return true;

@@ -59,6 +59,8 @@ public:
   void send_clear(const communicator_actors& of, rank_t to, int channel, const credit& what);
   void offer_place(const communicator_actors& of, rank_t rank, const expected_chunk& what);
   void withdraw_place(const communicator_actors& of, rank_t rank, const expected_chunk& what);
+  /// A communicator's words to other hosts' NICs, which may outlive it: it is nobody's memory but the sender's.
+  std::unique_ptr<nic_wire> wire_to_nics(communicator_id id, std::vector<std::uint32_t> nic_of_host);
   void send_revoke(const communicator_actors& of, rank_t rank, const std::string& text);
   /// Nothing on its way refers to the rank's memory of that operation.
   void let_go(const communicator_actors& of, rank_t rank, const operation_key& which);
@@ -140,6 +142,8 @@ private:
   template <class Frame>
   communicator_actors_ptr find_or_keep(const frame_head& head, Frame&& frame);
   static bool deliver(const communicator_actors& to, std::uint32_t from, const frame_head& head, chunk&& what);
+  static bool deliver_to_nic(const communicator_actors& to, std::uint32_t from, const frame_head& head, chunk&& what);
+  static bool deliver_to_nic(const communicator_actors& to, std::uint32_t from, const credit& what);
   static bool deliver(const communicator_actors& to, std::uint32_t from, const frame_head& head, const credit& what);
   bool deliver(const communicator_actors_ptr& to, std::uint32_t from, const frame_head& head,
                std::span<const std::byte> body);

@@ -150,6 +150,8 @@ public:
   void post_to_nic(nic_posting&& what) override {
     if (!nic_) nic_ = make_nic_queue();
     what.communicator = members_.name_at_nic;
+    what.across = members_.nic_across.get();
+    what.ranks_here = members_.ranks_at_nic;
     const auto how = nic_->post(what);
     if (how == nic_queue::posted::full)
       throw error(errc::out_of_memory, "more than " + std::to_string(nic_queue::most_posted) +

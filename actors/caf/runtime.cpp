@@ -226,11 +226,15 @@ runtime::make_actors(std::string name, int ranks, int channels, bool boards, std
     for (const std::uint32_t process : job->process_of) table.elsewhere.push_back(process != members->links->here());
   }
   // Its roots lie before the boards', since a NIC process of the host knows nothing of those.
-  if (job != nullptr && job->of_host == 0 && hidden_->options.offloads) share_nic(*members, *job);
+  if (job != nullptr && hidden_->options.offloads) {
+    join_nics(*members, *job);
+    share_nic(*members, *job);
+  }
   members->threads = std::make_unique<threads_of_engine>(*members, *hidden_);
   members->table = std::make_unique<rank_table>(table, hidden_->memory, *members->threads,
                                                 [&](rank_t r) { return make_outbox(*members, r); });
   if (members->nic_shared) hidden_->nic->serve(members->nic_shared);
+  if (members->nic_across) hidden_->nic->serve(members->nic_across);
   {
     const std::lock_guard lock(hidden_->communicators_mutex);
     std::erase_if(hidden_->communicators, [](const hidden::known_communicator& c) { return c.members.expired(); });
@@ -240,17 +244,54 @@ runtime::make_actors(std::string name, int ranks, int channels, bool boards, std
   return members;
 }
 
-/// All processes of the communicator do, or none.
+/// Where its ranks are on several hosts, in one process on each, or in as many on one as on the other. All processes of the communicator do, or none.
+void runtime::join_nics(communicator_actors& members, const job_part& job) {
+  const roster& all = hidden_->job->all();
+  const std::uint32_t here = hidden_->job->here();
+  const auto same_host = [&](std::uint32_t a, std::uint32_t b) {
+    return all.processes[a].host_key == all.processes[b].host_key;
+  };
+  std::vector<std::uint32_t> nic_of_host;
+  nic_hosts::options how;
+  bool one_process_each = true;
+  for (const std::uint32_t process : job.process_of) {
+    auto at = std::ranges::find_if(nic_of_host, [&](std::uint32_t p) { return same_host(p, process); });
+    if (at == nic_of_host.end()) at = nic_of_host.insert(at, process);
+    one_process_each = one_process_each && *at == process;
+    if (same_host(process, here)) how.here = static_cast<int>(at - nic_of_host.begin());
+    how.host_of.push_back(static_cast<int>(at - nic_of_host.begin()));
+  }
+  if (nic_of_host.size() < 2 || (!one_process_each && job.of_host == 0)) return;
+  members.ranks_at_nic = static_cast<int>(std::ranges::count(how.host_of, how.here));
+  members.nic_of_host = nic_of_host;
+  if (nic_of_host[static_cast<std::size_t>(how.here)] != here) return;
+  how.hosts = static_cast<int>(nic_of_host.size());
+  how.name = members.name_at_nic;
+  how.wire = hidden_->job->wire_to_nics(job.id, std::move(nic_of_host));
+  how.ring = [nic = hidden_->nic.get()] { nic->ring(); };
+  members.nic_across = std::make_shared<nic_hosts>(std::move(how));
+}
+
+/// All processes of the communicator on this host do, or none.
 void runtime::share_nic(communicator_actors& members, const job_part& job) {
   const std::shared_ptr<board_memory>& in = job.boards_in;
   if (in == nullptr || in->peers() == nullptr) return;
+  const std::uint32_t here = hidden_->job->here();
+  std::span<const std::uint32_t> on_host{members.process_of};
   nic_between::options how;
-  how.ranks = members.ranks;
+  if (job.of_host > 0) {
+    const auto mine = std::ranges::find(on_host, here) - on_host.begin();
+    how.first_rank = static_cast<rank_t>(mine / job.of_host * job.of_host);
+    on_host = on_host.subspan(static_cast<std::size_t>(how.first_rank), static_cast<std::size_t>(job.of_host));
+  }
+  how.ranks = static_cast<int>(on_host.size());
+  how.all_ranks = members.ranks;
   how.in = in;
   how.name = members.name_at_nic;
-  for (const std::uint32_t process : members.process_of) how.bells.push_back(hidden_->job->nic_bell_of(process));
-  how.own = hidden_->job->nic_bell_of(hidden_->job->here());
-  if (job.process_of.size() <= job_links::most_nic_ranks) how.host = hidden_->job->host_nic();
+  for (const std::uint32_t process : on_host) how.bells.push_back(hidden_->job->nic_bell_of(process));
+  how.own = hidden_->job->nic_bell_of(here);
+  how.across = members.nic_across.get();
+  if (job.of_host == 0 && job.process_of.size() <= job_links::most_nic_ranks) how.host = hidden_->job->host_nic();
   how.id = job.id;
   // Of a process that has ended the communicator is going to hear, and then performs nothing more.
   if (how.host && !hidden_->job->enter_nic(job.id, job.process_of)) how.host = nullptr;

@@ -178,6 +178,7 @@ public:
 private:
   void look_for_trouble();
   void share_nic(communicator_actors& members, const job_part& job);
+  void join_nics(communicator_actors& members, const job_part& job);
   std::unique_ptr<hidden> hidden_;
 };
 

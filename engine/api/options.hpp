@@ -109,7 +109,8 @@ struct engine_options {
   /// a peer; if the peer calls another count or type, refuses it or never receives, only the peer hears of that. strict: it ends when it was
   /// received, and both ends have the same outcome.
   agreement_time agreement = agreement_time::eager;
-  /// Which collectives the process's NIC performs: a thread of the engine's that goes on while callers compute (docs/offload.md). "never".
+  /// Which collectives the process's NIC performs: a thread of the engine's that goes on while callers compute (docs/offload.md). Between hosts the NICs of
+  /// their first processes perform together. "never".
   /// "auto": those that are started and not waited for (…_async, persistent) and that are long enough for it. "always": all that a NIC
   /// can perform. What it cannot goes the way that it goes otherwise. All ranks must start a call alike then, or all wait in it.
   std::string offload = "never";

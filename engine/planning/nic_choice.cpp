@@ -4,7 +4,10 @@
 #include <algorithm>
 #include <limits>
 
+#include "actors/ports/nic/nic_desk.hpp"
+#include "engine/planning/cost_model.hpp"
 #include "protocols/program/program.hpp"
+#include "protocols/program/slot_program.hpp"
 #include "protocols/score/score_tally.hpp"
 
 namespace troupe {
@@ -28,14 +31,40 @@ double seconds_of(const score_tally& t, std::size_t block_bytes, const planning_
          copied * cell / (machine.copy_one_core.at(touched) * 1e9) + reduced * cell / (reduces * 1e9);
 }
 
+/// Between hosts, each of which has a NIC of one core: what its ranks tell each other passes no link, and packets follow one another.
+double seconds_between_hosts(const score& s, std::size_t block_bytes, const planning_task& task, const tuning& machine,
+                             int credits) {
+  const double touched = 2.0 * static_cast<double>(block_bytes);
+  machine_constants c = machine.through_actors(touched, task.what.type);
+  message_costs inside;
+  inside.message = machine.nic_step_ns * 1e-9;
+  for (const reach near : {reach::process, reach::segment}) c.messages[static_cast<std::size_t>(near)] = inside;
+  c.step = machine.nic_step_ns * 1e-9;
+  c.copy_rate = machine.copy_one_core.at(touched) * 1e9;
+  c.reduce_rate = std::min(machine.reduce_one_core.at(touched),
+                           machine.type_rate[static_cast<std::size_t>(part_of(task.what.type))]) *
+                  1e9;
+  const std::vector<std::uint32_t> hosts = task.where.hosts();
+  c.cores = static_cast<int>(*std::ranges::max_element(hosts)) + 1;
+  const double cell = static_cast<double>(block_bytes) / std::max(1, s.parts);
+  const cutting packets{1, static_cast<int>(std::clamp(cell / actors::nic_packet_bytes, 1.0, 1024.0))};
+  return timing_sheet(s, &task.where).predict(cell, packets, credits, c);
+}
+
 /// Of ordinary memory of other processes, which the NIC copies; what all map (engine.allocate) it does not.
 /// @param of_host the NIC is a process of its own, and no rank's memory is at hand
 double seconds_of_copies(const planning_task& task, std::size_t block_bytes, const tuning& machine, bool of_host) {
   if (task.where.farthest() == reach::process) return 0;
   double bytes = 0, copies = 0;
+  const std::vector<std::uint32_t> hosts = task.where.hosts();
+  const auto home_of = [&](rank_t r) {
+    return hosts.empty()
+               ? 0
+               : static_cast<rank_t>(std::ranges::find(hosts, hosts[static_cast<std::size_t>(r)]) - hosts.begin());
+  };
   const call_shape blocks{block_bytes, {}, {}, {}, 1};
   for (rank_t r = 0; r < task.ranks(); ++r) {
-    if (!of_host && task.where.between(0, r) == reach::process) continue;
+    if (!of_host && task.where.between(home_of(r), r) == reach::process) continue;
     for (const auto of : {&input_bytes, &output_bytes}) {
       const auto own = static_cast<double>(of(task.what.what, task.ranks(), task.what.root, r, blocks));
       bytes += own;
@@ -45,12 +74,29 @@ double seconds_of_copies(const planning_task& task, std::size_t block_bytes, con
   return (copies * machine.peer_call_ns + bytes / 1024 * machine.peer_kilobyte_ns) * 1e-9;
 }
 
+/// The processes of each host post to the NIC of its first rank's over a board of theirs.
+std::string why_not_between_hosts(const planning_task& task, const engine_options& options) {
+  if (task.where.one_process_a_host()) return {};
+  const int of_host = task.where.ranks_of_each_host();
+  if (of_host == 0)
+    return "the ranks are on several hosts in several processes each, but not as many on one as on the other, divided "
+           "alike, one host's behind another's";
+  if (of_host > most_slot_ranks)
+    return "the " + std::to_string(of_host) + " ranks of a host share no board, which has at most " +
+           std::to_string(most_slot_ranks);
+  if (options.protocol == "simple") return "this engine has no boards to post at, since its own protocol is simple";
+  if (!task.where.copies()) return "the system forbids to copy from one process of a host to another";
+  return {};
+}
+
 }  // namespace
 
 std::string why_not_by_nic(const planning_task& task, const engine_options& options) {
   if (task.where.routed())
     return "the layout places the ranks on several core groups, and the NIC bypasses what is between";
-  if (task.where.farthest() != reach::process) {
+  if (task.where.farthest() == reach::network) {
+    if (std::string why = why_not_between_hosts(task, options); !why.empty()) return why;
+  } else if (task.where.farthest() != reach::process) {
     if (std::string why = plan_choice::why_no_boards(options, task.where); !why.empty()) return why;
     if (const std::string& why = task.where.why_no_buffers(); !why.empty())
       return why + ", and the system forbids to copy from one's to the other's";
@@ -69,7 +115,7 @@ std::string why_not_by_nic(const planning_task& task, const engine_options& opti
 }
 
 nic_choice choose_for_nic(std::vector<contender>& all, plan_choice& choice, score_library& library,
-                          const planning_task& task, const tuning& machine, bool of_host) {
+                          const planning_task& task, const tuning& machine, int credits, bool of_host) {
   struct priced {
     contender* who;
     double seconds;
@@ -92,6 +138,12 @@ nic_choice choose_for_nic(std::vector<contender>& all, plan_choice& choice, scor
     order.push_back(
         {&c, tally ? seconds_of(*tally, block, task, machine) + copies : std::numeric_limits<double>::max()});
   }
+  if (task.where.farthest() == reach::network)
+    for (priced& p : order) {
+      while (p.who->eligible() && !p.who->settled) choice.settle(*p.who, task);
+      if (p.who->eligible())
+        p.seconds = seconds_between_hosts(*p.who->lowered->notes, block, task, machine, credits) + copies;
+    }
   std::ranges::stable_sort(order, {}, &priced::seconds);
   for (const priced& p : order) {
     contender& c = *p.who;

@@ -24,8 +24,9 @@ struct nic_choice {
 std::string why_not_by_nic(const planning_task& task, const engine_options& options);
 
 /// The one of `all` with the least to do whose descriptors perform it. @pre why_not_by_nic() is empty
+/// @param credits messages that a channel has under way
 /// @param of_host between processes it is performed by the NIC process of the host, not by rank 0's
 nic_choice choose_for_nic(std::vector<contender>& all, plan_choice& choice, score_library& library,
-                          const planning_task& task, const tuning& machine, bool of_host);
+                          const planning_task& task, const tuning& machine, int credits, bool of_host);
 
 }  // namespace troupe

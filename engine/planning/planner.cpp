@@ -623,7 +623,7 @@ struct planner::impl {
     if (std::string why = why_not_by_nic(task, options); !why.empty()) return {nullptr, 0, std::move(why)};
     if (const forced_name force = forced(task); force.name.empty()) all = contenders(task);
     else if (library.has(force.name)) all.push_back(choice.contender_of(force.name, task));
-    return troupe::choose_for_nic(all, choice, library, task, machine, options.nic != "process");
+    return troupe::choose_for_nic(all, choice, library, task, machine, options.credits, options.nic != "process");
   }
 
   /// Null: it goes as calls go that nobody wants to offload.
@@ -646,7 +646,7 @@ struct planner::impl {
     made->scaled = task.rules.scaled;
     made->in_place = c.on.in_place;
     made->predicted_seconds = chosen.seconds;
-    made->port = nic_plan{options.credits, actors::nic_packet_bytes};
+    made->port = nic_plan{options.credits, actors::nic_packet_bytes, task.where.hosts()};
     made->notes = c.lowered->notes;
     made->verified = c.lowered->verified(1);
     if (has_root(task.what.what) && !made->in_place) made->root_in_place = c.lowered->offloads_at_root_in_place();

@@ -215,10 +215,11 @@ namespace {
 
 std::string offload_text(const offload_prospect& o, const layout& placement) {
   if (!o.why_not.empty()) return "not offloaded: " + o.why_not + '\n';
-  const bool one = placement.homes.empty() || reach_map{placement}.farthest() == reach::process;
-  const std::string who = one         ? "the process's NIC"
-                          : o.of_host ? "the host's NIC process (troupe nicd)"
-                                      : "the NIC of rank 0's process";
+  const reach farthest = placement.homes.empty() ? reach::process : reach_map{placement}.farthest();
+  const std::string who = farthest == reach::process   ? "the process's NIC"
+                          : farthest == reach::network ? "the NIC of each host's first process"
+                          : o.of_host                  ? "the host's NIC process (troupe nicd)"
+                                                       : "the NIC of rank 0's process";
   const std::string how = "with " + o.choreography + ", predicted " + number(o.predicted_seconds * 1e6, 2) + " us";
   if (o.blocking) return "offloaded: " + who + " performs it, " + how + '\n';
   if (o.started) return "offloaded where it is started and not waited for: " + who + " performs it then, " + how + '\n';

@@ -83,7 +83,10 @@ helps: dict[str, str] = {}
 
 
 def check_options(where: str, command: str) -> None:
-    """That every option of a troupe command is one, run or not."""
+    """That every option of a troupe command is one, run or not. What a shell is given is a command of its own."""
+    command, *inside = re.split(r"\ssh -c\s+['\"]", command, maxsplit=1)
+    for text in inside:
+        check_options(where, text)
     for words in re.findall(r"(?:^|[;&|(] *|\s)troupe ([a-z]+)([^;&|]*)", command):
         name, rest = words
         if name not in helps:

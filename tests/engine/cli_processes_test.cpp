@@ -191,10 +191,15 @@ TEST_CASE("processes: explain says whose NIC performs, and why none does") {
   };
   check_says(of(""), "offloaded: the process's NIC performs it, with ");
   check_says(of(" --processes 2"), "offloaded: the NIC of rank 0's process performs it, with ");
-  check_says(of(" --processes 2x2"), "not offloaded: ranks 0 and 2 are on different hosts, which share no memory");
+  for (const char* where : {" --processes 2x1", " --processes 2x2"})
+    check_says(of(where), "offloaded: the NIC of each host's first process performs it, with ");
+  check_says(of(" --processes 2x2 --set engine.protocol=simple"),
+             "not offloaded: this engine has no boards to post at");
   // Copies of ordinary memory of other processes take time, too.
   const auto predicted = [&](const std::string& where) {
     return json::parse(of(" --json" + where))["offload"]["predicted_us"].get<double>();
   };
   CHECK(predicted(" --processes 2") > 1.1 * predicted(""));
+  // And links do.
+  CHECK(predicted(" --processes 2x1") > 2 * predicted(""));
 }

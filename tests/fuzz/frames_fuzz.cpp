@@ -66,7 +66,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
                       head.bytes <= most_chunk_bytes + sizeof(chunk_body);
       // These are read as they are: no byte less, and none that would stay unread.
       if (head.kind == frame_kind::announce) possible = possible && head.bytes == sizeof(announce_body);
-      if (head.kind == frame_kind::clear || head.kind == frame_kind::credit)
+      if (head.kind == frame_kind::ready) possible = possible && head.bytes == sizeof(chunk_body);
+      if (head.kind == frame_kind::packet)
+        possible = possible && head.bytes >= sizeof(chunk_body) && head.bytes <= sizeof(chunk_body) + most_packet_bytes;
+      if (head.kind == frame_kind::clear || head.kind == frame_kind::credit || head.kind == frame_kind::response)
         possible = possible && head.bytes == sizeof(credit_body);
       if (head.kind == frame_kind::stripe)
         possible = possible && head.bytes > sizeof(stripe_body) && head.bytes <= sizeof(stripe_body) + stripe_bytes;

@@ -114,12 +114,22 @@ TEST_CASE("heads that cannot be are told") {
   CHECK(why_no_frame(head, 0).find("a frame of 31 bytes where from 32 to ") == 0);
   for (const auto& [kind, bytes] :
        {std::pair{frame_kind::credit, sizeof(credit_body)}, std::pair{frame_kind::clear, sizeof(credit_body)},
+        std::pair{frame_kind::response, sizeof(credit_body)}, std::pair{frame_kind::ready, sizeof(chunk_body)},
         std::pair{frame_kind::announce, sizeof(announce_body)}, std::pair{frame_kind::freed, sizeof(freed_body)}}) {
     head.kind = kind;
     for (const std::size_t other : {bytes - 1, bytes + 1}) {
       head.bytes = other;
       CHECK_FALSE(why_no_frame(head, 0).empty());
     }
+    head.bytes = bytes;
+    CHECK(why_no_frame(head, 0).empty());
+  }
+  head.kind = frame_kind::packet;
+  for (const std::size_t bytes : {sizeof(chunk_body) - 1, sizeof(chunk_body) + most_packet_bytes + 1}) {
+    head.bytes = bytes;
+    CHECK_FALSE(why_no_frame(head, 0).empty());
+  }
+  for (const std::size_t bytes : {sizeof(chunk_body), sizeof(chunk_body) + most_packet_bytes}) {
     head.bytes = bytes;
     CHECK(why_no_frame(head, 0).empty());
   }
@@ -173,7 +183,8 @@ TEST_CASE("what may come on any lane: stripes, words of processes, and chunks th
   CHECK(may(frame_kind::process, 8));
   CHECK(may(frame_kind::chunk, sizeof(chunk_body) + most_settled + 1));
   CHECK_FALSE(may(frame_kind::chunk, sizeof(chunk_body) + most_settled));
-  for (const frame_kind kind : {frame_kind::credit, frame_kind::announce, frame_kind::clear, frame_kind::freed})
+  for (const frame_kind kind : {frame_kind::credit, frame_kind::announce, frame_kind::clear, frame_kind::freed,
+                                frame_kind::packet, frame_kind::response, frame_kind::ready})
     CHECK_FALSE(may(kind, sizeof(chunk_body) + most_settled + 1));
 }
 

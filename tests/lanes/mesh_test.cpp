@@ -108,6 +108,40 @@ TEST_CASE("chunks of every size arrive whole, aligned and in order, from several
   for (const auto& m : job.each) CHECK(m->waiting_bytes() == 0);
 }
 
+TEST_CASE("packets of NICs come whole and in order among chunks, and what they refer to may be let go of") {
+  meshes_of_test job{every_way(), 2};
+  std::vector<std::vector<std::byte>> kept;
+  std::uint32_t sequence = 0;
+  const auto chunk_of = [&](std::size_t bytes) {
+    kept.push_back(payload(bytes, sequence));
+    chunk c;
+    c.data = kept.back().data();
+    c.bytes = bytes;
+    c.epoch = 3;
+    c.source = 0;
+    c.sequence = sequence++;
+    return c;
+  };
+  frame_head packet, ready;
+  packet.communicator = 5;
+  packet.kind = frame_kind::packet;
+  ready.kind = frame_kind::ready;
+  for (int round = 0; round < 20; ++round)
+    for (const std::size_t bytes : {0, 1, 17, 16'351, 16'352, 16'353, 65'536}) {
+      job.each[0]->send_from_nic(1, packet, chunk_of(bytes));
+      job.each[0]->send_chunk(1, {}, chunk_of(bytes));
+      job.each[0]->send_from_nic(1, ready, chunk_of(0));
+      job.each[0]->send_response(1, {}, {3, -1, 9, 9});
+    }
+  job.each[0]->let_go(5, 0, 3, -1, true);
+  for (std::size_t i = 0; i < kept.size(); i += 3) std::ranges::fill(kept[i], std::byte{0xee});
+  const listener_of_test& at = *job.heard[1];
+  CHECK(comes([&] { return at.chunks.load() == 420 && at.responses.load() == 140; }));
+  CHECK(at.packets == 140);
+  CHECK(at.readies == 140);
+  CHECK(job.went_well());
+}
+
 TEST_CASE("two processes of different hosts have one connection, whoever calls first") {
   constexpr std::uint32_t processes = 4;
   for (int round = 0; round < 18; ++round) {

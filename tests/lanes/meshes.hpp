@@ -33,6 +33,8 @@ using namespace troupe::actors;
 
 struct listener_of_test final : mesh_receiver {
   bool chunk_arrived(std::uint32_t from, const frame_head& head, chunk&& what) override {
+    if (head.kind == frame_kind::packet) ++packets;
+    if (head.kind == frame_kind::ready) ++readies;
     if (what.announced) {  // it comes behind what was sent in between, so its place in the order is looked at then
       ++announced;
       if (!says_clear) return true;
@@ -59,7 +61,9 @@ struct listener_of_test final : mesh_receiver {
     ++chunks;
     return true;
   }
-  bool credit_arrived(std::uint32_t, const frame_head&, const credit&) override { return ++credits, true; }
+  bool credit_arrived(std::uint32_t, const frame_head& head, const credit&) override {
+    return ++(head.kind == frame_kind::response ? responses : credits), true;
+  }
   bool word_arrived(std::uint32_t, const frame_head&, std::span<const std::byte> body) override {
     return ++words, body.size() != 13;
   }
@@ -80,6 +84,7 @@ struct listener_of_test final : mesh_receiver {
     ++turned;
   }
 
+  std::atomic<int> packets{0}, readies{0}, responses{0};  ///< of NICs
   std::atomic<int> chunks{0}, credits{0}, words{0}, wrong{0}, losses{0}, lefts{0}, turned{0};
   std::atomic<std::size_t> bytes{0};
   std::array<std::uint32_t, 8> next{};

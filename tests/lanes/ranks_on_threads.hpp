@@ -298,13 +298,15 @@ struct noting_client final : nic_client {
 };
 
 /// The same all-reduce by the NIC.
-inline plan_ptr nic_sum_plan(int ranks, std::size_t count, const char* choreography = "ring") {
+/// @param nodes by rank whose NIC performs for it; empty: one for all
+inline plan_ptr nic_sum_plan(int ranks, std::size_t count, const char* choreography = "ring",
+                             std::vector<std::uint32_t> nodes = {}) {
   auto p = std::make_shared<plan>();
   p->notes = std::make_shared<const score>(
       lower_syncs(write_score(*find_choreography(choreography), flat_stage(collective::all_reduce, ranks))));
   p->count = count;
   p->work_type = datatype::i32;
-  p->port = nic_plan{8, nic_packet_bytes, {}};
+  p->port = nic_plan{8, nic_packet_bytes, std::move(nodes), {}};
   return p;
 }
 /// Rank r's part of one. @param in of it, and what comes of all, of `count` elements

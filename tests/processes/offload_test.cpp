@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collectives between the processes of a host, performed by the NIC of rank 0's. `test_processes_offloaded` runs other tests of this folder so, too.
+// Collectives between the processes of a host, performed by the NIC of rank 0's, and between hosts (which are names that the processes give) by those of
+// each host's first process. `test_processes_offloaded` runs other tests of this folder so, too.
 
 #include <doctest/doctest.h>
 
@@ -36,6 +37,13 @@ troupe::engine_options offloading() {
   o.offload = "always";
   o.log_level = "debug";  // says what is offloaded
   return o;
+}
+
+troupe::join_options on_host(const member& m, int host) {
+  troupe::join_options how = m.how();
+  how.host = "host" + std::to_string(host);
+  how.key = std::string(64, '8');
+  return how;
 }
 
 /// Each of them was planned for the NIC, in every process.
@@ -111,15 +119,53 @@ TEST_CASE(
   check_offloaded(all, names);
 }
 
+TEST_CASE("every collective that NICs can perform is right between hosts, of one process and of several") {
+  struct shape {
+    int hosts, processes_each, ranks_each;
+  };
+  const std::uint64_t drawn = seed() + 5;
+  std::vector<std::string> names;
+  for (const collective what : all_collectives) names.emplace_back(troupe::name(what));
+  for (const shape s : {shape{2, 1, 2}, {2, 2, 1}, {3, 1, 1}, {2, 2, 2}}) {
+    CAPTURE(s.hosts);
+    CAPTURE(s.processes_each);
+    CAPTURE(s.ranks_each);
+    const auto all = run_processes(s.hosts * s.processes_each, [&](const member& m) {
+      troupe::engine e{offloading()};
+      e.join(
+          s.ranks_each, [&](communicator& comm) { perform_all_collectives(comm, drawn); },
+          on_host(m, m.process / s.processes_each));
+    });
+    CHECK(trouble(all) == "");
+    check_offloaded(all, names);
+  }
+}
+
+TEST_CASE("ranks of hosts that take turns, or that have not as many each, are offloaded where each has one process") {
+  for (const bool several : {false, true}) {
+    CAPTURE(several);
+    const auto all = run_processes(3, [&](const member& m) {
+      troupe::engine e{offloading()};
+      // Host 0 has processes 0 and 2; or three hosts of different size.
+      e.join(
+          several ? 1 : 1 + m.process, [&](communicator& comm) { perform_all_collectives(comm, seed()); },
+          on_host(m, several ? m.process % 2 : m.process));
+    });
+    CHECK(trouble(all) == "");
+    if (!several) check_offloaded(all, {"all_reduce", "broadcast", "all_to_all"});
+    else CHECK(all[0].log.find("not as many on one as on the other") != std::string::npos);
+  }
+}
+
 namespace {
 
 /// Two large operations under way at any time, until somebody is lost; then those who are left go on, by the NIC of the first of them.
-void work_until_somebody_is_lost(const member& m, bool shared, bool goes_on) {
+void work_until_somebody_is_lost(const member& m, bool shared, bool goes_on, int host = 0) {
   constexpr std::size_t count = std::size_t{1} << 19;
   troupe::engine_options o = offloading();
   o.log_level = "off";
   troupe::engine e{o};
-  troupe::join_options how = m.how();
+  troupe::join_options how = on_host(m, host);
   how.silence = std::chrono::milliseconds{1000};
   communicator comm = e.join(how);
   const auto held = e.memory();
@@ -178,6 +224,37 @@ TEST_CASE("a process that is killed, the NIC's or another one, ends the others' 
     }
 }
 
+TEST_CASE(
+    "a process of a host that is killed ends the operations that NICs of several hosts perform, and nothing else") {
+  for (const int processes : {3, 4}) {  // a host each; two hosts of two
+    for (const int victim : {0, 1, 2}) {
+      CAPTURE(processes);
+      CAPTURE(victim);
+      const auto all = run_processes(
+          processes,
+          [&](const member& m) {
+            work_until_somebody_is_lost(m, victim == 1, true, processes == 4 ? m.process / 2 : m.process);
+          },
+          [&](job_control& job) {
+            job.wait_for_lines(static_cast<std::size_t>(processes));
+            ::usleep(20'000);
+            ::kill(job.pids[static_cast<std::size_t>(victim)], SIGKILL);
+          });
+      for (int p = 0; p < processes; ++p) {
+        const ended& one = all[static_cast<std::size_t>(p)];
+        CAPTURE(p);
+        CAPTURE(one.log);
+        CHECK_FALSE(one.late);
+        if (p == victim) continue;
+        CHECK(one.exit == 0);
+        REQUIRE(one.said.size() == 3);
+        CHECK_MESSAGE(one.said[1].find("peer_lost ") == 0, one.said[1]);
+        CHECK(one.said[2] == std::to_string(processes - 1) + " are left");
+      }
+    }
+  }
+}
+
 TEST_CASE("a process whose NIC has others' memory, and is stopped, is ended: it must not go on where it was") {
   const auto all = run_processes(
       2, [&](const member& m) { work_until_somebody_is_lost(m, true, false); },
@@ -194,13 +271,14 @@ TEST_CASE("a process whose NIC has others' memory, and is stopped, is ended: it 
 }
 
 TEST_CASE("an operation that a process never calls ends by the other's deadline, whose memory is its own again") {
-  for (const int late : {0, 1}) {
+  for (const int late : {0, 1, 2, 3}) {
     CAPTURE(late);
+    const bool apart = late >= 2;  // on two hosts
     std::array<int, 2> pipe{};
     REQUIRE(::pipe(pipe.data()) == 0);
     const auto all = run_processes(2, [&](const member& m) {
       troupe::engine e{offloading()};
-      communicator comm = e.join(m.how());
+      communicator comm = e.join(on_host(m, apart ? m.process : 0));
       std::vector<int> data(100'000, 1);
       const auto call = [&](std::chrono::milliseconds deadline) {
         try {
@@ -211,7 +289,7 @@ TEST_CASE("an operation that a process never calls ends by the other's deadline,
         }
       };
       char word = 0;
-      if (m.process == late) {
+      if (m.process == late % 2) {
         expect(::read(pipe[0], &word, 1) == 1, "nothing was said");
         m.say(call(std::chrono::seconds{20}));
       } else {

@@ -95,6 +95,18 @@ TEST_CASE("a part of a layout keeps its ranks' homes") {
   CHECK(part != layout::parse("0.0.1,0.0.0"));
 }
 
+TEST_CASE("hosts have numbers in the order in which ranks meet them") {
+  using numbers = std::vector<std::uint32_t>;
+  const auto of = [](std::vector<residence> homes) {
+    return reach_map{with_homes(layout::flat(static_cast<int>(homes.size())), homes)};
+  };
+  CHECK(of({{7, 0}, {7, 0}, {3, 1}, {7, 0}, {5, 2}}).hosts() == numbers{0, 0, 1, 0, 2});
+  CHECK(of({{7, 0}, {7, 1}}).hosts().empty());
+  CHECK(reach_map{layout::parse("2x4")}.hosts().empty());  // a model
+  CHECK(of({{7, 0}, {7, 0}, {3, 1}, {7, 0}}).one_process_a_host());
+  CHECK_FALSE(of({{7, 0}, {3, 1}, {7, 2}}).one_process_a_host());
+}
+
 TEST_CASE("hosts with several ranks each are alike, or there are none") {
   const auto each = [](std::vector<residence> homes) {
     return ranks_of_each_host(with_homes(layout::flat(static_cast<int>(homes.size())), homes));

@@ -8,6 +8,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -42,7 +44,9 @@ struct offload_packet {
   std::size_t bytes = 0;          ///< of data
   std::vector<std::byte> data{};  ///< empty where a NIC carries no payload, or …
   const std::byte* lies_at =
-      nullptr;  ///< … refers to it: the sender's memory, which stays as it is until the packet was taken
+      nullptr;  ///< … refers to it: the sender's memory, which stays as it is until the packet was taken, …
+  std::shared_ptr<const void> keep{};  ///< … or that with which a link has brought it
+  rank_t rank = -1;                    ///< whose sequence it is of
 };
 
 struct offload_response {
@@ -59,7 +63,8 @@ struct offload_completion {
 };
 
 struct offload_config {
-  std::uint32_t node = 0;
+  /// Its own in the network. None: every job has names of its own for the nodes that it is on, and calls this one as its descriptors do.
+  std::optional<std::uint32_t> node = 0;
   int units = 8;  ///< offload units
   std::size_t buffer_bytes =
       std::size_t{512} * 1024;      ///< of every unit's hash buffer; 10 % come on top, for collisions

@@ -58,8 +58,8 @@ std::string offload_nic::post(const offload_posting& what) {
 
 std::string offload_nic::why_not(const offload_posting& what) const {
   const offload::rank_program& p = *what.program;
-  if (p.at.node != config_.node)
-    return "the descriptors are for node " + text(p.at.node) + ", this is node " + text(config_.node);
+  if (config_.node && p.at.node != *config_.node)
+    return "the descriptors are for node " + text(p.at.node) + ", this is node " + text(*config_.node);
   if (what.reduction.kind == op_kind::user || what.reduction.kind == op_kind::avg ||
       what.reduction.kind == op_kind::pre_mul_sum)
     return "a NIC has no " + std::string{name(what.reduction.kind)} + "; it reduces by operations of its own";
@@ -118,7 +118,7 @@ void offload_nic::list_channels(run& r) const {
     std::size_t out = 0;
     if (d.triggers) {
       const std::uint16_t from = d.swap_local_port ? r.code->port : d.source_port;
-      const offload_channel_name to{config_.node, d.dest_node, from, d.dest_port};
+      const offload_channel_name to{r.program().at.node, d.dest_node, from, d.dest_port};
       while (out < r.out.size() && r.out[out].name() != to) ++out;
       if (out == r.out.size()) r.out.emplace_back(to);
     }

@@ -22,10 +22,12 @@ offload_nic::run* offload_nic::find(std::uint8_t job, std::uint16_t port) {
 // -- in ---------------------------------------------------------------------------------------------------------------
 
 void offload_nic::arrive(offload_packet&& came, picoseconds now) {
-  if (came.on.dest_node != config_.node || came.on.dest_port >= offload::most_ports) return;    // another's
+  if (came.on.dest_port >= offload::most_ports) return;                                         // another's
   if (came.seq_id >= offload::seq_ids || came.index >= std::uint32_t{1} << index_bits) return;  // nobody's key
   run* const r = find(came.job.id, came.on.dest_port);
+  if (config_.node && came.on.dest_node != *config_.node) return;  // another's
   if (r == nullptr || r->job() != came.job) return early(came);
+  if (came.on.dest_node != r->program().at.node) return;
   incoming* const c = channel_of(*r, came);
   if (c == nullptr) return;                                  // nobody waits for anything from there
   if (came.number < c->taken) return answer(*r, *c, false);  // the response was lost
@@ -35,7 +37,7 @@ void offload_nic::arrive(offload_packet&& came, picoseconds now) {
       key_of(came.job.id, came.on.source_node, came.on.source_port, came.on.dest_port, came.seq_id, came.index);
   const bool needed = needs_now(*r, *c, came);
   if (u.buffer.contains(key) || (needed && r->landed)) return;
-  stored kept{came.bytes, came.has_data, came.has_address, std::move(came.data), came.lies_at};
+  stored kept{came.bytes, came.has_data, came.has_address, std::move(came.data), came.lies_at, std::move(came.keep)};
   note_fill(u, now);
   if (!u.buffer.put(key, std::move(kept))) {
     ++refused_;
@@ -92,7 +94,7 @@ std::optional<offload_nic::stored> offload_nic::fetch(run& r, picoseconds now) {
 }
 
 void offload_nic::answer(const run& r, const incoming& c, bool again) {
-  const offload_channel_name on{c.node, config_.node, c.port, r.code->port};
+  const offload_channel_name on{c.node, r.program().at.node, c.port, r.code->port};
   if (!responses_.empty() && responses_.back().on == on && responses_.back().job == r.job()) {
     responses_.back().taken = c.taken;
     responses_.back().again = responses_.back().again || again;
@@ -168,6 +170,7 @@ offload_packet offload_nic::packet_of(const out_ref& c) {
   offload_packet p;
   p.job = c.of->job();
   p.on = c->name();
+  p.rank = c.of->program().rank;
   p.seq_id = m.seq_id;
   p.has_data = m.has_data;
   p.has_address = m.has_address;

@@ -123,6 +123,9 @@ std::string why_no_frame(const frame_head& head, std::uint64_t expected) {
   std::uint64_t least = 1, most = most_word_bytes;
   switch (head.kind) {
     case frame_kind::chunk: least = sizeof(chunk_body), most = most_chunk_bytes + sizeof(chunk_body); break;
+    case frame_kind::packet: least = sizeof(chunk_body), most = most_packet_bytes + sizeof(chunk_body); break;
+    case frame_kind::ready: least = most = sizeof(chunk_body); break;
+    case frame_kind::response:
     case frame_kind::credit:
     case frame_kind::clear: least = most = sizeof(credit_body); break;
     case frame_kind::freed: least = most = sizeof(freed_body); break;

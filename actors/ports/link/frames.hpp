@@ -16,6 +16,9 @@
 // A long message asks first: its sender *announces* it, name and length, and keeps the bytes; when a step of the receiver waits for it, the
 // receiver says *clear*, and the chunk comes, straight into its place. So what a receiver that is late has to keep does not grow with what is sent.
 //
+// NICs that perform collectives for the ranks of several hosts (ports/nic/nic_hosts.hpp) send each other *packets* of at most 64 KiB, which are there as
+// long as their *responses* have not come, and only when both have said that they are *ready*.
+//
 // A peer may have several connections, *lanes*. All frames go on the first one, in order, but the *stripes* of long chunks that were cleared: each
 // says which part of which chunk it is, so they come on any lane, in any order.
 
@@ -47,8 +50,15 @@ enum class frame_kind : std::uint8_t {
   clear,     ///< to the process of a rank that has announced a chunk: credit_body
   freed,     ///< to a process that sends settled chunks: freed_body
   stripe,    ///< to a rank's channel, on any lane: stripe_body, a part of a chunk that was cleared
+  packet,    ///< from NIC to NIC: chunk_body, payload
+  response,  ///< from NIC to NIC: credit_body, what was taken
+  ready,     ///< from NIC to NIC: chunk_body, an operation may begin
 };
-inline constexpr frame_kind last_frame_kind = frame_kind::stripe;
+inline constexpr frame_kind last_frame_kind = frame_kind::ready;
+/// It begins with a chunk_body.
+constexpr bool has_chunk_body(frame_kind kind) {
+  return kind == frame_kind::chunk || kind == frame_kind::packet || kind == frame_kind::ready;
+}
 
 /// Of a send; longer ones are announced. Below, what is announced would lose more to the way there and back than a copy takes.
 inline constexpr std::size_t most_unasked = 128 * 1024;
@@ -122,6 +132,8 @@ static_assert(sizeof(freed_body) == 8);
 constexpr std::uint64_t padded(std::uint64_t bytes) { return (bytes + 15) / 16 * 16; }
 /// Of everything but chunks: the longest is a v-call's counts in a table of all ranks' calls.
 inline constexpr std::uint64_t most_word_bytes = std::uint64_t{64} << 20;
+/// Of a NIC's packet: its payload.
+inline constexpr std::uint64_t most_packet_bytes = 64 * 1024;
 /// Of a chunk. A longer send is cut (pairs over links are), a longer slice does not exist.
 inline constexpr std::uint64_t most_chunk_bytes = std::uint64_t{1} << 46;
 

@@ -226,6 +226,25 @@ void mesh::send_credit(std::uint32_t to, frame_head head, const credit& what) {
   send(*out_[to], piece{head, &body, sizeof body});
 }
 
+void mesh::send_from_nic(std::uint32_t to, frame_head head, const chunk& what) {
+  const chunk_body body{what.epoch, what.fingerprint, what.source, what.lane, what.sequence, 0};
+  head.bytes = sizeof body + what.bytes;
+  piece p{head, &body, sizeof body};
+  p.payload = what.data;
+  p.payload_bytes = what.bytes;
+  p.keep = what.keep;
+  p.source = what.source;
+  p.epoch = what.epoch;
+  send(*out_[to], std::move(p));
+}
+
+void mesh::send_response(std::uint32_t to, frame_head head, const credit& what) {
+  const credit_body body{what.epoch, what.source, what.lane, what.sequence, 0};
+  head.kind = frame_kind::response;
+  head.bytes = sizeof body;
+  send(*out_[to], piece{head, &body, sizeof body});
+}
+
 void mesh::send_word(std::uint32_t to, frame_head head, std::vector<std::byte> body) {
   head.bytes = body.size();
   piece p{head, nullptr, 0};

@@ -73,8 +73,9 @@ namespace troupe::actors {
 class mesh_receiver {
 public:
   virtual ~mesh_receiver() = default;
-  /// Also of one that is only announced.
+  /// Also of one that is only announced; of kinds packet and ready, too.
   virtual bool chunk_arrived(std::uint32_t from, const frame_head& head, chunk&& what) = 0;
+  /// Of kinds credit and response.
   virtual bool credit_arrived(std::uint32_t from, const frame_head& head, const credit& what) = 0;
   /// Of kinds pair, home and ranks; and gave_up, revoke, shrink.
   virtual bool word_arrived(std::uint32_t from, const frame_head& head, std::span<const std::byte> body) = 0;
@@ -116,6 +117,10 @@ public:
   /// The chunk that `to` has announced may come.
   void send_clear(std::uint32_t to, frame_head head, const credit& what);
   void send_word(std::uint32_t to, frame_head head, std::vector<std::byte> body);
+  /// From NIC to NIC, of kind packet, with its payload, or ready: goes at once, and gets no credit. @pre the head has the kind
+  void send_from_nic(std::uint32_t to, frame_head head, const chunk& what);
+  /// Of kind response.
+  void send_response(std::uint32_t to, frame_head head, const credit& what);
   /// Chunks of `from` may be received there. Any thread.
   place_table& places(std::uint32_t from) { return *places_[from]; }
   /// Nothing that waits refers any more to what `rank` has sent in that operation, and nothing is received into its memory. Any thread.

@@ -276,14 +276,14 @@ bool mesh::parse(incoming& way) {
     if (there < total) return true;
     way.begin += total;
     ++way.next_number;
-    if (head.kind != frame_kind::chunk) {
+    if (!has_chunk_body(head.kind)) {
       if (!arrived(way, head, at + sizeof head, way.block)) return false;
       continue;
     }
     std::memcpy(&way.large_chunk, at + sizeof head, sizeof(chunk_body));
     const std::byte* payload = at + sizeof head + sizeof(chunk_body);
     std::shared_ptr<const void> keep = way.block;
-    if (way.large_chunk.settled != 0) {
+    if (head.kind == frame_kind::chunk && way.large_chunk.settled != 0) {
       const std::size_t bytes = static_cast<std::size_t>(head.bytes) - sizeof(chunk_body);
       if (bytes <= most_set_aside) std::tie(payload, keep) = set_aside(way, payload, bytes, total);
       else way.block->settled += total;
@@ -309,7 +309,7 @@ std::pair<const std::byte*, std::shared_ptr<const void>> mesh::set_aside(incomin
 
 /// False: its beginning is not there yet.
 bool mesh::begin_large(incoming& way, const frame_head& head) {
-  const std::size_t fixed = head.kind == frame_kind::chunk ? sizeof(chunk_body) : 0;
+  const std::size_t fixed = has_chunk_body(head.kind) ? sizeof(chunk_body) : 0;
   const std::size_t there = way.end - way.begin;
   if (there < sizeof head + fixed) return false;
   const std::byte* const at = static_cast<const std::byte*>(way.block->data()) + way.begin + sizeof head;
@@ -319,7 +319,7 @@ bool mesh::begin_large(incoming& way, const frame_head& head) {
   const auto begin = [&](void* to) {
     if (way.large_done > 0) std::memcpy(to, at + fixed, way.large_done);
   };
-  if (fixed > 0) way.place = places_[way.process]->take(head, way.large_chunk);
+  if (head.kind == frame_kind::chunk) way.place = places_[way.process]->take(head, way.large_chunk);
   if (way.place == 0) {
     way.large_block = std::make_shared<received_block>(memory_.acquire(way.large_bytes), way.freed);
     begin(way.large_block->data());
@@ -341,7 +341,9 @@ void mesh::begin_frame(incoming& way, const frame_head& head, std::size_t fixed)
 /// False: the connection has ended.
 bool mesh::arrived(incoming& way, const frame_head& head, const std::byte* body, std::shared_ptr<const void> keep) {
   switch (head.kind) {
-    case frame_kind::chunk: {
+    case frame_kind::chunk:
+    case frame_kind::packet:
+    case frame_kind::ready: {
       const chunk_body& c = way.large_chunk;
       if (receiver_.chunk_arrived(way.process, head,
                                   {body, static_cast<std::size_t>(head.bytes) - sizeof c, c.fingerprint, c.epoch,
@@ -349,7 +351,8 @@ bool mesh::arrived(incoming& way, const frame_head& head, const std::byte* body,
         return true;
       break;
     }
-    case frame_kind::credit: {
+    case frame_kind::credit:
+    case frame_kind::response: {
       credit_body c;
       std::memcpy(&c, body, sizeof c);
       if (receiver_.credit_arrived(way.process, head, {c.epoch, c.source, c.lane, c.sequence})) return true;

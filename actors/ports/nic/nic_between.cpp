@@ -68,7 +68,8 @@ std::size_t nic_between::most_bytes(int ranks) {
 
 /// A home without ranks may end at any moment, and whoever has seen that may have looked already: so the rank looks again when it has posted.
 bool nic_between::post(const nic_client_ptr& who, const nic_posting& what) {
-  auto& to = of(what.rank).heads;
+  const rank_t rank = what.rank - how_.first_rank;
+  auto& to = of(rank).heads;
   if (to.write_available() <= most_posted) return false;  // the rest is for recalls
   if (how_.host && how_.host->gone()) throw error(errc::peer_lost, how_.host->why_gone());
   head h{};
@@ -80,11 +81,11 @@ bool nic_between::post(const nic_client_ptr& who, const nic_posting& what) {
   h.output_bytes = what.output_bytes;
   {
     const std::lock_guard lock(mutex_);
-    std::weak_ptr<nic_client>& known = clients_[static_cast<std::size_t>(what.rank)];
+    std::weak_ptr<nic_client>& known = clients_[static_cast<std::size_t>(rank)];
     if (known.expired()) known = who;
     if (how_.host) {
       packed programs;
-      if (what.rank == first) {
+      if (rank == first) {
         const kept_programs& kept = pack_for(what);
         h.programs = kept.bytes->data();
         h.program_bytes = kept.bytes->size();
@@ -93,7 +94,7 @@ bool nic_between::post(const nic_client_ptr& who, const nic_posting& what) {
         h.reduction = what.reduction.kind;
         programs = kept.bytes;
       }
-      posted_.push_back({what.rank, what.epoch, std::move(programs)});
+      posted_.push_back({rank, what.epoch, std::move(programs)});
       posted_count_.store(posted_.size());
       how_.host->counts(1);
     }
@@ -125,7 +126,8 @@ void nic_between::forget_posted(rank_t rank, epoch_t epoch) {
   how_.host->counts(-static_cast<int>(gone));
 }
 
-void nic_between::recall(epoch_t epoch, rank_t rank) {
+void nic_between::recall(epoch_t epoch, rank_t of_all) {
+  const rank_t rank = of_all - how_.first_rank;
   {
     const std::lock_guard lock(mutex_);
     waiting_.push_back({rank, epoch, no_deadline});
@@ -164,18 +166,21 @@ bool nic_between::serve(nic_desk& desk, picoseconds now) {
 
 void nic_between::hand_in(nic_desk& desk, rank_t rank, const head& what, picoseconds now) {
   const nic_client_ptr& who = far_[static_cast<std::size_t>(rank)];
-  if (what.recalls) return desk.recall(*who, how_.name, what.epoch, rank, now);
+  if (what.recalls) return desk.recall(*who, how_.name, what.epoch, how_.first_rank + rank, now);
   nic_posting p;
   p.communicator = how_.name;
   p.epoch = what.epoch;
-  p.rank = rank;
-  p.ranks = how_.ranks;
+  p.rank = how_.first_rank + rank;
+  p.ranks = how_.all_ranks > 0 ? how_.all_ranks : how_.ranks;
+  p.ranks_here = how_.ranks;
+  p.across = how_.across;
   p.fingerprint = what.fingerprint;
   p.memory.input = what.input;
   p.memory.output = what.output;
   p.input_bytes = what.input_bytes;
   p.output_bytes = what.output_bytes;
   p.far = &others();
+  p.far_rank = rank;
   if (how_.host && rank == first && !bring_programs(what, p)) return;  // its process has ended, and all will recall it
   desk.post(who, std::move(p));
 }

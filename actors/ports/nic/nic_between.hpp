@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What the ranks of a communicator in several processes of a host share with the NIC that performs for all of them, their *home*: that of rank 0's
-// process, or a process of its own, `troupe nicd` (nic_host.hpp), where no rank lives. It lies in the communicator's region (board_memory.hpp), and each process has a view of it.
+// What the ranks of a communicator in several processes of a host share with the NIC that performs for all of them, their *home*: that of the first
+// one's process, or a process of its own, `troupe nicd` (nic_host.hpp), where no rank lives. It lies in the communicator's region (board_memory.hpp), and each process has a view of it.
 //
 // A rank that lives elsewhere has a queue of *heads* to its home, and one of *answers* back: Boost.Lockfree's spsc_queue, written by whoever has the
 // rank's turn and read by the home's thread, and the other way round. A head says what a posting says but for the descriptors: plans are alike in all
@@ -28,35 +28,37 @@
 #include "actors/ports/nic/nic_arrivals.hpp"
 #include "actors/ports/nic/nic_desk.hpp"
 #include "actors/ports/nic/nic_of_host.hpp"
+#include "actors/ports/nic/nic_served.hpp"
 #include "actors/ports/segment/board_memory.hpp"
 #include "actors/waiting/doorbell.hpp"
 
 namespace troupe::actors {
 
-class nic_between {
+class nic_between final : public nic_served {
 public:
-  /// The rank whose process is the home, or whose heads bring the descriptors to it.
+  /// The rank of the host whose process is the home, or whose heads bring the descriptors to it. (Inside ranks count from the host's first.)
   static constexpr rank_t first = 0;
 
   struct options {
-    int ranks = 0;
+    int ranks = 0;          ///< of this host
+    rank_t first_rank = 0;  ///< of the communicator; they follow each other
+    int all_ranks = 0;      ///< of the communicator; 0: as many
     std::shared_ptr<board_memory>
         in;  ///< with peers(); where the home has no ranks, these know it as the rank behind the last
-    std::vector<doorbell*> bells;         ///< by rank: its process's NIC's; they live as long as `in`
+    std::vector<doorbell*> bells;         ///< by rank of the host: its process's NIC's; they live as long as `in`
     std::shared_ptr<nic_of_host> host{};  ///< the home has no ranks; null: it is rank 0's process
     doorbell* own = nullptr;              ///< this process's
     std::uint64_t name = 0;               ///< of the communicator, at this process's NIC
     std::uint64_t id = 0;                 ///< of the communicator in its job; with `host`
+    nic_hosts* across = nullptr;          ///< at home: the other hosts' NICs; outlives this
   };
   /// Takes a root. All processes of the communicator make one, or none.
   explicit nic_between(options how);
-  nic_between(const nic_between&) = delete;
-  nic_between& operator=(const nic_between&) = delete;
   /// Of its root.
   static std::size_t most_bytes(int ranks);
 
-  bool at_home() const { return is_here(home()); }
-  int ranks() const { return how_.ranks; }
+  bool at_home() const override { return is_here(home()); }
+  int ranks() const override { return how_.ranks; }
   /// That has to hear of what is posted.
   doorbell& home_bell() const { return how_.host ? how_.host->bell() : *how_.bells.front(); }
   nic_arrivals& arrivals() const { return common_->arrivals; }
@@ -74,16 +76,16 @@ public:
   // -- this process's NIC's thread --
 
   /// Reads what has come, and hands it in or tells the ranks here.
-  bool serve(nic_desk& desk, picoseconds now);
+  bool serve(nic_desk& desk, picoseconds now) override;
   /// Some rank waits for its memory, or for the end of what a home has left behind, so look_after() has to be called now and then, though nobody rings.
-  bool waits() const {
+  bool waits() const override {
     return recalls_.load(std::memory_order_relaxed) > 0 ||
            (how_.host && how_.host->gone() && posted_count_.load(std::memory_order_relaxed) > 0);
   }
-  void look_after(steady_time now);
-  bool has_ended() const { return ended_.load(); }
+  void look_after(steady_time now) override;
+  bool has_ended() const override { return ended_.load(); }
   /// Nothing of it is performed any more, and nothing here touches other processes' memory.
-  void close(nic_desk& desk, picoseconds now);
+  void close(nic_desk& desk, picoseconds now) override;
 
 private:
   /// Postings that are unread, beside as many recalls.

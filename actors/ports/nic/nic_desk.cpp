@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "actors/ports/nic/nic_hosts.hpp"
 #include "memory/error.hpp"
 #include "memory/exception_text.hpp"
 #include "protocols/offload/packed_programs.hpp"
@@ -13,6 +14,10 @@ namespace troupe::actors {
 namespace {
 /// Rounds of all units between two looks at what has been handed in.
 constexpr int rounds_a_turn = 16;
+/// In the NIC at once, beyond which operations wait.
+constexpr std::size_t most_sequences = 8192;
+/// Of the NIC's names for operations those that younger ones of communicators on several hosts leave to others.
+constexpr int kept_for_oldest = offload::most_jobs / 2;
 }  // namespace
 
 offload_config nic_config() {
@@ -21,6 +26,13 @@ offload_config nic_config() {
   c.packet_bytes = nic_packet_bytes;
   c.buffer_bytes = 256 * nic_packet_bytes;  // 256 names
   c.refers = true;
+  c.pulses = 16;
+  c.node.reset();
+  // Nothing is lost, here or on a link, so nothing is sent again of itself.
+  c.resend = c.longest_resend = std::chrono::hours{1};
+  c.longest_counter_wait = std::chrono::seconds{30};
+  // has_room_for() sees to that they are few.
+  c.most_sequences = std::size_t{offload::most_jobs} * offload::most_ports;
   return c;
 }
 
@@ -34,11 +46,12 @@ void nic_desk::post(nic_client_ptr who, nic_posting&& what) {
   job& of = jobs_[which];
   if (!of.parts.empty() && of.parts.front().what.fingerprint != what.fingerprint)
     return who->differs(what.epoch, of.parts.front().what.rank);
-  const int ranks = what.ranks;
+  const int posters = what.posters();
+  of.across = what.across;
   of.parts.push_back({std::move(who), std::move(what)});
-  if (++of.posted < ranks || of.broken) return;
+  if (++of.posted < posters || of.broken) return;
   try {
-    complete(of);
+    complete(which, of);
   } catch (...) {
     return fail(which, of, errc::aborted, text_of(std::current_exception()), picoseconds{0});
   }
@@ -58,7 +71,7 @@ std::shared_ptr<const offload::rank_program> brought_for(const nic_posting& part
 }  // namespace
 
 /// All have posted it. What a rank elsewhere calls is what the one has called that brings the descriptors, since the fingerprints are equal.
-void nic_desk::complete(job& what) {
+void nic_desk::complete(const key& which, job& what) {
   auto brings = std::ranges::find_if(what.parts, [](const part& p) { return p.what.far == nullptr; });
   if (brings == what.parts.end())
     brings = std::ranges::find_if(what.parts, [](const part& p) { return p.what.programs != nullptr; });
@@ -75,6 +88,10 @@ void nic_desk::complete(job& what) {
     what.sequences += p.what.program->sequences.size();
     what.scratch_bytes += p.what.program->scratch_bytes + p.staged.bytes;
   }
+  // Ranks post in the order of their calls, so of what came before all have posted what they ever will.
+  const auto from = told_.lower_bound({which.first, 0}), to = told_.lower_bound(which);
+  told_.erase(from, to);
+  if (auto heard = told_.extract(which)) what.ready = std::move(heard.mapped());
 }
 
 void nic_desk::recall(nic_client& who, std::uint64_t communicator, epoch_t epoch, rank_t rank, picoseconds now) {
@@ -83,7 +100,7 @@ void nic_desk::recall(nic_client& who, std::uint64_t communicator, epoch_t epoch
     job& of = at->second;
     of.broken = true;
     std::erase(ready_, which);
-    if (of.runs_as) stop(of, now);
+    if (of.runs_as) stop(which, of, now);
     std::erase_if(of.parts, [&](const part& p) { return p.what.rank == rank; });
     if (of.parts.empty()) jobs_.erase(at);
   }
@@ -100,9 +117,11 @@ void nic_desk::forget(std::uint64_t communicator, picoseconds now) {
     }
     at = jobs_.erase(at);
   }
+  told_.erase(told_.lower_bound({communicator, 0}), told_.lower_bound({communicator + 1, 0}));
 }
 
 void nic_desk::release(job& what) {
+  across_ -= what.across != nullptr ? 1 : 0;
   free_.push_back(what.runs_as->id);
   sequences_ -= what.sequences;
   scratch_bytes_ -= what.scratch_bytes;
@@ -111,19 +130,42 @@ void nic_desk::release(job& what) {
 
 // -- what is complete begins --------------------------------------------------------------------------------------------
 
-bool nic_desk::has_room_for(const job& what) const {
+/// What one host alone performs ends whatever others do, and can be waited for. What other hosts perform, too, holds its room until all of them have
+/// begun it: two hosts that have no room but for different ones would wait for each other. So of a communicator's the oldest begins in any case, which
+/// is the same one everywhere; hence the oldest that has not ended anywhere is under way everywhere, and ends.
+bool nic_desk::has_room_for(const key& which, const job& what) const {
   if (under_way() == 0) return true;
-  return !free_.empty() && sequences_ + what.sequences <= nic_.config().most_sequences &&
-         scratch_bytes_ + what.scratch_bytes <= most_scratch_;
+  if (free_.empty()) return false;
+  if (what.across != nullptr && is_oldest(which)) return true;
+  if (what.across != nullptr && across_ >= kept_for_oldest) return false;
+  return sequences_ + what.sequences <= most_sequences && scratch_bytes_ + what.scratch_bytes <= most_scratch_;
 }
 
+/// All names are held by operations that may wait for other hosts, which may wait for this one.
+bool nic_desk::can_never_begin(const key& which, const job& what) const {
+  return free_.empty() && across_ == offload::most_jobs && what.across != nullptr && is_oldest(which);
+}
+
+/// In order, but for those that begin in any case.
 void nic_desk::begin_ready(picoseconds now) {
-  while (!ready_.empty()) {
-    const key which = ready_.front();
+  bool full = false;
+  for (std::size_t i = 0; i < ready_.size();) {
+    const key which = ready_[i];
     job& of = jobs_.at(which);
-    if (!has_room_for(of)) return;
-    ready_.pop_front();
-    begin(which, of, now);
+    const bool never = can_never_begin(which, of);
+    const bool begins = has_room_for(which, of) && (!full || (of.across != nullptr && is_oldest(which)));
+    full = full || !begins;
+    if (!begins && !never) {
+      ++i;
+      continue;
+    }
+    ready_.erase(ready_.begin() + static_cast<std::ptrdiff_t>(i));
+    if (begins) begin(which, of, now);
+    else
+      fail(which, of, errc::unsupported,
+           "the NIC has " + std::to_string(offload::most_jobs) +
+               " operations at once at most, and so many communicators between hosts have one under way",
+           now);
   }
 }
 
@@ -131,11 +173,13 @@ void nic_desk::begin(const key& which, job& what, picoseconds now) {
   what.runs_as = offload_job{free_.back(), ++serial_};
   free_.pop_back();
   by_id_[what.runs_as->id] = which;
+  across_ += what.across != nullptr ? 1 : 0;
   sequences_ += what.sequences;
   scratch_bytes_ += what.scratch_bytes;
   try {
     for (part& p : what.parts) p.here = stage_for(p);
-    if (std::ranges::none_of(what.parts, [](const part& p) { return p.staged.reads; })) return hand_over(what);
+    if (std::ranges::none_of(what.parts, [](const part& p) { return p.staged.reads; }))
+      return hand_over(which, what, now);
     coming_.push_back(which);
   } catch (const error& e) {
     fail(which, what, e.code_value(), e.what(), now);
@@ -143,7 +187,13 @@ void nic_desk::begin(const key& which, job& what, picoseconds now) {
 }
 
 /// All that it reads is here.
-void nic_desk::hand_over(const job& what) {
+void nic_desk::hand_over(const key& which, job& what, picoseconds now) {
+  if (what.across != nullptr) say_ready(which, what, now);
+  else give_to_nic(what);
+}
+
+void nic_desk::give_to_nic(job& what) {
+  what.in_nic = true;
   for (const part& p : what.parts) {
     const std::string why = nic_.post({*what.runs_as, p.what.program, p.here, p.what.type, p.what.reduction});
     if (!why.empty())
@@ -152,9 +202,10 @@ void nic_desk::hand_over(const job& what) {
 }
 
 /// It cannot go on, and its ranks will recall their parts.
-void nic_desk::stop(job& what, picoseconds now) {
+void nic_desk::stop(const key& which, job& what, picoseconds now) {
   what.broken = true;
   nic_.abort(*what.runs_as, now);
+  let_go_of_links(which, what);
   release(what);
   for (part& p : what.parts) p.scratch = {}, p.staged.memory = {};
 }
@@ -162,6 +213,7 @@ void nic_desk::stop(job& what, picoseconds now) {
 void nic_desk::fail(const key& which, job& what, errc code, const std::string& why, picoseconds now) {
   if (what.runs_as) {
     nic_.abort(*what.runs_as, now);
+    let_go_of_links(which, what);
     release(what);
   }
   std::vector<part> parts = std::move(what.parts);
@@ -176,7 +228,8 @@ bool nic_desk::turn(picoseconds now) {
   if (const auto due = nic_.next_deadline(); due && *due <= now) nic_.elapse(now);
   bool more = copy_some(now);
   for (int round = 0; round < rounds_a_turn && (round == 0 || more); ++round) more = perform(now);
-  return more || !coming_.empty() || !leaving_.empty() || (!ready_.empty() && has_room_for(jobs_.at(ready_.front())));
+  return more || !coming_.empty() || !leaving_.empty() ||
+         (!ready_.empty() && has_room_for(ready_.front(), jobs_.at(ready_.front())));
 }
 
 /// A packet of a sequence in every unit, and what follows from it. False: nothing could be done.
@@ -184,11 +237,13 @@ bool nic_desk::perform(picoseconds now) {
   bool moved = false;
   for (int unit = 0; unit < nic_.config().units; ++unit) moved = nic_.work(unit, now).has_value() || moved;
   while (auto packet = nic_.next_packet(now)) {
-    nic_.arrive(std::move(*packet), now);
+    if (packet->on.dest_node == packet->on.source_node) nic_.arrive(std::move(*packet), now);
+    else send_away(*packet);
     moved = true;
   }
   while (const auto response = nic_.next_response()) {
-    nic_.respond(*response, now);
+    if (response->on.dest_node == response->on.source_node) nic_.respond(*response, now);
+    else send_away(*response);
     moved = true;
   }
   while (const auto end = nic_.next_completion()) ended(*end);
@@ -214,6 +269,7 @@ void nic_desk::conclude(std::map<key, job>::iterator which, std::vector<part>::i
   job& of = which->second;
   const nic_client_ptr who = std::move(mine->who);
   const epoch_t epoch = mine->what.epoch;
+  if (of.again) of.across->wire().let_go(mine->what.rank, epoch);
   of.parts.erase(mine);
   if (of.parts.empty()) {
     release(of);

@@ -41,6 +41,8 @@ class plan;
 
 namespace troupe::actors {
 
+class nic_hosts;
+
 /// Largest packet, and so what is reduced, or passed on, at a time: it should stay in a core's cache beside its operands.
 inline constexpr std::size_t nic_packet_bytes = std::size_t{64} * 1024;
 /// Of the process's NIC. Packets refer to their senders' memory, so that the hash buffers hold names and no bytes.
@@ -52,6 +54,7 @@ struct nic_posting {
   epoch_t epoch = 0;
   rank_t rank = 0;
   int ranks = 1;
+  int ranks_here = 0;  ///< of them those for whom this NIC performs; 0: all
   std::uint64_t fingerprint = 0;
   std::shared_ptr<const offload::rank_program> program;  ///< for behind_one_nic(); of a rank elsewhere null
   memory_map memory{};                                   ///< without scratch
@@ -62,9 +65,14 @@ struct nic_posting {
       how;  ///< of a rank that lives here: with the descriptors of the others, for so many elements
   std::size_t elements = 0;
   std::size_t input_bytes = 0, output_bytes = 0;
-  process_memory* far = nullptr;  ///< the rank lives elsewhere: `memory` is an address there, reached in this way
+  process_memory* far = nullptr;  ///< the rank lives elsewhere: `memory` is an address there, reached in this way, …
+  rank_t far_rank = 0;            ///< … which knows it by this number
   /// Of a rank elsewhere, where all are (nic_host.hpp): the descriptors of all ranks, instead of `how`; one rank brings them, with type and reduction.
   std::shared_ptr<const std::vector<offload::rank_program>> programs;
+  nic_hosts* across = nullptr;  ///< other hosts' NICs perform for the others; outlives what is under way
+
+  /// Who post it here.
+  int posters() const { return ranks_here > 0 ? ranks_here : ranks; }
 };
 
 /// A rank, as the desk knows it. Called on the desk's own thread.
@@ -91,10 +99,18 @@ public:
   void recall(nic_client& who, std::uint64_t communicator, epoch_t epoch, rank_t rank, picoseconds now);
   /// Nothing of that communicator is performed any more, and nobody of it is told. @pre its ranks that live here have posted nothing
   void forget(std::uint64_t communicator, picoseconds now);
+
+  // -- from other hosts' NICs (nic_hosts.hpp). What names an operation that is over here is dropped. --
+
+  void ready_came(std::uint64_t communicator, epoch_t epoch, int host, std::uint64_t fingerprint, picoseconds now);
+  /// Its `job` says nothing.
+  void packet_came(std::uint64_t communicator, epoch_t epoch, offload_packet&& what, picoseconds now);
+  void response_came(std::uint64_t communicator, epoch_t epoch, const offload_response& what, picoseconds now);
+
   /// Performs some packets. True: there may be more to do at once.
   bool turn(picoseconds now);
   /// Nothing is here. (What waits for ranks that have not posted is.)
-  bool empty() const { return jobs_.empty(); }
+  bool empty() const { return jobs_.empty() && told_.empty(); }
   std::size_t operations() const { return jobs_.size(); }
   std::size_t under_way() const { return static_cast<std::size_t>(offload::most_jobs) - free_.size(); }
   const offload_nic& nic() const { return nic_; }
@@ -119,6 +135,11 @@ private:
     stage staged{};
     memory_map here{};  ///< what the NIC works on
   };
+  /// Of another host: that it is ready.
+  struct told {
+    int host;
+    std::uint64_t fingerprint;
+  };
   struct job {
     std::vector<part>
         parts;       ///< in the order of their posting, as long as their ranks are not told or have not recalled them
@@ -126,20 +147,35 @@ private:
     std::optional<offload_job> runs_as;
     bool broken = false;  ///< somebody has recalled his part
     std::size_t sequences = 0, scratch_bytes = 0;
+    // Where other hosts' NICs perform, too:
+    nic_hosts* across = nullptr;
+    std::vector<told> ready;                  ///< of them
+    bool ready_here = false;                  ///< and they know it
+    bool in_nic = false;                      ///< with all its parts
+    bool again = false;                       ///< something was sent twice
+    std::vector<offload_channel_name> early;  ///< channels of which something came before it began
   };
 
-  void complete(job& what);
+  void complete(const key& which, job& what);
   static void lay_out(part& p);
   memory_map stage_for(part& p);
   bool copy_some(picoseconds now);
   bool bring_piece(const key& which, picoseconds now);
   bool take_piece(const key& which, rank_t rank);
-  void hand_over(const job& what);
+  void hand_over(const key& which, job& what, picoseconds now);
+  void say_ready(const key& which, job& what, picoseconds now);
+  void begin_across(const key& which, job& what, picoseconds now);
+  void give_to_nic(job& what);
+  void send_away(const offload_packet& what);
+  void send_away(const offload_response& what);
+  void let_go_of_links(const key& which, const job& what);
+  bool is_oldest(const key& which) const { return jobs_.lower_bound({which.first, 0})->first == which; }
   void conclude(std::map<key, job>::iterator which, std::vector<part>::iterator mine, const failure_ptr& why);
-  bool has_room_for(const job& what) const;
+  bool has_room_for(const key& which, const job& what) const;
+  bool can_never_begin(const key& which, const job& what) const;
   void begin_ready(picoseconds now);
   void begin(const key& which, job& what, picoseconds now);
-  void stop(job& what, picoseconds now);
+  void stop(const key& which, job& what, picoseconds now);
   void fail(const key& which, job& what, errc code, const std::string& why, picoseconds now);
   void release(job& what);
   void ended(const offload_completion& what);
@@ -149,12 +185,14 @@ private:
   arena scratch_;
   offload_nic nic_;
   std::map<key, job> jobs_;
+  std::map<key, std::vector<told>> told_;       ///< of operations that nobody has posted here yet
   std::deque<key> ready_;                       ///< complete, and not begun
   std::deque<key> coming_;                      ///< begun, and inputs are being copied from elsewhere
   std::deque<std::pair<key, rank_t>> leaving_;  ///< performed, and the rank's output is being copied to it
   std::vector<std::uint8_t> free_;
   std::vector<key> by_id_;
   std::uint64_t serial_ = 0;
+  int across_ = 0;                 ///< operations in the NIC that other hosts perform, too
   std::size_t sequences_ = 0;      ///< of operations in the NIC …
   std::size_t scratch_bytes_ = 0;  ///< … until all their parts have ended
 };

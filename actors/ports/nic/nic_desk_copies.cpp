@@ -23,8 +23,8 @@ void nic_desk::lay_out(part& p) {
   stage& to = p.staged;
   const std::byte *const in = what.memory.input, *const out = what.memory.output;
   const std::size_t in_bytes = in != nullptr ? what.input_bytes : 0, out_bytes = out != nullptr ? what.output_bytes : 0;
-  if (in_bytes > 0) to.input = what.far->near(what.rank, what.memory.input);
-  if (out_bytes > 0) to.output = what.far->near(what.rank, what.memory.output);
+  if (in_bytes > 0) to.input = what.far->near(what.far_rank, what.memory.input);
+  if (out_bytes > 0) to.output = what.far->near(what.far_rank, what.memory.output);
   to.reads = in_bytes > 0 && to.input == nullptr;
   to.writes = out_bytes > 0 && to.output == nullptr;
   const bool overlap = to.reads && to.writes && in < out + out_bytes && out < in + in_bytes;
@@ -80,15 +80,15 @@ bool nic_desk::bring_piece(const key& which, picoseconds now) {
       stage& to = p.staged;
       if (!to.reads || to.copied == p.what.input_bytes) continue;
       const std::size_t bytes = std::min(piece, p.what.input_bytes - to.copied);
-      if (!p.what.far->read(p.what.rank, to.input + to.copied, p.what.memory.input + to.copied, bytes)) {
-        stop(of, now);  // its process has ended, and the failure is on its way
+      if (!p.what.far->read(p.what.far_rank, to.input + to.copied, p.what.memory.input + to.copied, bytes)) {
+        stop(which, of, now);  // its process has ended, and the failure is on its way
         return false;
       }
       to.copied += bytes;
       return true;
     }
     for (part& p : of.parts) p.staged.copied = 0;
-    hand_over(of);
+    hand_over(which, of, now);
   } catch (const error& e) {  // the system forbids it, or the NIC
     fail(which, of, e.code_value(), e.what(), now);
   }
@@ -107,8 +107,8 @@ bool nic_desk::take_piece(const key& which, rank_t rank) {
   failure_ptr why;
   try {
     // Who has ended needs no result.
-    const bool there =
-        mine->what.far->write(rank, mine->what.memory.output + from.copied, from.output + from.copied, bytes);
+    const bool there = mine->what.far->write(mine->what.far_rank, mine->what.memory.output + from.copied,
+                                             from.output + from.copied, bytes);
     from.copied = there ? from.copied + bytes : all;
   } catch (const error& e) {
     why = make_failure(e.code_value(), e.what());

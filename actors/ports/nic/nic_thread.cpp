@@ -52,13 +52,13 @@ void ask_for_short_slices() noexcept {
 nic_queue::posted nic_queue::post(const nic_posting& what) {
   if (elsewhere_ != nullptr) {
     if (!elsewhere_->post(shared_from_this(), what)) return posted::full;
-    return all_->complete(what.epoch, what.ranks) ? posted::complete : posted::well;
+    return all_->complete(what.epoch, what.posters()) ? posted::complete : posted::well;
   }
   to_->start();
   if (words_.write_available() <= most_posted) return posted::full;  // the rest is for recalls
   words_.push(word{false, what});
   to_->ring(*this);
-  return all_->complete(what.epoch, what.ranks) ? posted::complete : posted::well;
+  return all_->complete(what.epoch, what.posters()) ? posted::complete : posted::well;
 }
 
 doorbell& nic_queue::bell() const { return elsewhere_ != nullptr ? elsewhere_->home_bell() : to_->bell(); }
@@ -119,7 +119,7 @@ void nic_thread::sleep_at(doorbell& where, std::shared_ptr<const void> keeps, st
   before.wake();
 }
 
-void nic_thread::serve(std::shared_ptr<nic_between> what) {
+void nic_thread::serve(std::shared_ptr<nic_served> what) {
   const std::lock_guard lock(mutex_);
   if (closed_.load()) return;
   new_.push_back(std::move(what));
@@ -154,7 +154,7 @@ void nic_thread::read(nic_queue& from) {
   while (from.words_.pop(w)) {
     if (w.recalls) desk_->recall(from, w.what.communicator, w.what.epoch, w.what.rank, now());
     else {
-      most_ranks_ = std::max(most_ranks_, w.what.ranks);
+      most_ranks_ = std::max(most_ranks_, w.what.posters());
       desk_->post(from.shared_from_this(), std::move(w.what));
     }
   }

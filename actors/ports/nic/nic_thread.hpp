@@ -95,9 +95,14 @@ public:
   /// From now on it sleeps there, where other processes of the host wake it, too. @param keeps `where` and `looks` @param looks counts how often it
   /// has looked for what they have left
   void sleep_at(doorbell& where, std::shared_ptr<const void> keeps, std::atomic<std::uint64_t>* looks = nullptr);
-  /// Performs also for these ranks of other processes, or hears from the one that does, until it has ended. Starts the thread. Throws as
+  /// Performs also for these ranks of other processes, or with these hosts, or hears from the one that does, until it has ended. Starts the thread. Throws as
   /// nic_queue::post().
-  void serve(std::shared_ptr<nic_between> what);
+  void serve(std::shared_ptr<nic_served> what);
+  /// Something was left for one that it serves. Any thread.
+  void ring() {
+    bell().note();
+    bell().wake();
+  }
   /// Names communicators to the desk.
   std::uint64_t next_communicator() { return communicators_.fetch_add(1) + 1; }
 
@@ -125,7 +130,7 @@ private:
   std::atomic<doorbell*> bell_{&own_bell_};
   std::mutex mutex_;  // when the thread is started or ended, or a communicator of several processes begins or ends
   std::thread thread_;
-  std::vector<std::shared_ptr<nic_between>> new_;  ///< under the mutex
+  std::vector<std::shared_ptr<nic_served>> new_;  ///< under the mutex
   std::shared_ptr<const void> keeps_bell_;
   std::atomic<std::atomic<std::uint64_t>*> counts_looks_{nullptr};
   std::atomic<bool> has_new_{false};
@@ -135,10 +140,10 @@ private:
   steady_time began_{};
   steady_time idle_since_{};
   std::uint32_t seen_rings_ = 0;
-  doorbell* seen_bell_ = nullptr;                      ///< whose they are
-  std::vector<std::shared_ptr<nic_between>> between_;  ///< that it serves
-  steady_time next_care_{};                            ///< for ranks that wait for memory
-  int most_ranks_ = 1;                                 ///< of an operation so far
+  doorbell* seen_bell_ = nullptr;                     ///< whose they are
+  std::vector<std::shared_ptr<nic_served>> between_;  ///< that it serves
+  steady_time next_care_{};                           ///< for ranks that wait for memory
+  int most_ranks_ = 1;                                ///< of an operation so far
 };
 
 }  // namespace troupe::actors

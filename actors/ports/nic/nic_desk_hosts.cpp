@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// Operations that other hosts' NICs perform, too (nic_hosts.hpp): what a desk says to them, and hears.
+
+#include <algorithm>
+#include <utility>
+
+#include "actors/ports/nic/nic_desk.hpp"
+#include "actors/ports/nic/nic_hosts.hpp"
+#include "memory/error.hpp"
+
+namespace troupe::actors {
+
+/// What it works on is here.
+void nic_desk::say_ready(const key& which, job& what, picoseconds now) {
+  what.ready_here = true;
+  nic_hosts& others = *what.across;
+  for (int host = 0; host < others.hosts(); ++host)
+    if (host != others.here()) others.wire().send_ready(host, which.second, what.parts.front().what.fingerprint);
+  begin_across(which, what, now);
+}
+
+/// If all are ready, and for the same call.
+void nic_desk::begin_across(const key& which, job& what, picoseconds now) {
+  if (what.broken || !what.ready_here || what.in_nic) return;
+  const std::uint64_t mine = what.parts.front().what.fingerprint;
+  const auto other = std::ranges::find_if(what.ready, [&](const told& t) { return t.fingerprint != mine; });
+  if (other != what.ready.end()) {
+    const rank_t from = what.across->first_rank_of(other->host);
+    release(what);
+    std::vector<part> parts = std::move(what.parts);
+    jobs_.erase(which);
+    for (const part& p : parts) p.who->differs(which.second, from);
+    return;
+  }
+  if (std::cmp_less(what.ready.size() + 1, what.across->hosts())) return;
+  try {
+    give_to_nic(what);
+  } catch (const error& e) {
+    return fail(which, what, e.code_value(), e.what(), now);
+  }
+  for (const offload_channel_name& on : std::exchange(what.early, {}))
+    what.across->wire().send(static_cast<int>(on.source_node), which.second, offload_response{{}, on, 0, true});
+}
+
+void nic_desk::ready_came(std::uint64_t communicator, epoch_t epoch, int host, std::uint64_t fingerprint,
+                          picoseconds now) {
+  const key which{communicator, epoch};
+  const auto at = jobs_.find(which);
+  // Its ranks may be about to post it. If they never do, its turn to be forgotten comes with the next one that they all post.
+  if (at == jobs_.end() || at->second.parts.size() < static_cast<std::size_t>(at->second.parts.front().what.posters()))
+    return told_[which].push_back({host, fingerprint});
+  const auto same = [&](const told& t) { return t.host == host; };
+  if (std::ranges::none_of(at->second.ready, same)) at->second.ready.push_back({host, fingerprint});
+  begin_across(which, at->second, now);
+}
+
+void nic_desk::packet_came(std::uint64_t communicator, epoch_t epoch, offload_packet&& what, picoseconds now) {
+  const auto at = jobs_.find({communicator, epoch});
+  if (at == jobs_.end() || !at->second.runs_as) return;
+  job& of = at->second;
+  if (of.in_nic) {
+    what.job = *of.runs_as;
+    return nic_.arrive(std::move(what), now);
+  }
+  if (std::ranges::find(of.early, what.on) == of.early.end()) of.early.push_back(what.on);
+}
+
+void nic_desk::response_came(std::uint64_t communicator, epoch_t epoch, const offload_response& what, picoseconds now) {
+  const auto at = jobs_.find({communicator, epoch});
+  if (at == jobs_.end() || !at->second.runs_as || !at->second.in_nic) return;
+  at->second.again = at->second.again || what.again;
+  offload_response mine = what;
+  mine.job = *at->second.runs_as;
+  nic_.respond(mine, now);
+}
+
+void nic_desk::send_away(const offload_packet& what) {
+  const key& which = by_id_[what.job.id];
+  const auto at = jobs_.find(which);
+  if (at != jobs_.end() && at->second.runs_as == what.job)
+    at->second.across->wire().send(static_cast<int>(what.on.dest_node), which.second, what);
+}
+
+void nic_desk::send_away(const offload_response& what) {
+  const key& which = by_id_[what.job.id];
+  const auto at = jobs_.find(which);
+  if (at != jobs_.end() && at->second.runs_as == what.job)
+    at->second.across->wire().send(static_cast<int>(what.on.source_node), which.second, what);
+}
+
+void nic_desk::let_go_of_links(const key& which, const job& what) {
+  if (!what.in_nic || what.across == nullptr) return;
+  for (const part& p : what.parts) what.across->wire().let_go(p.what.rank, which.second);
+}
+
+}  // namespace troupe::actors
