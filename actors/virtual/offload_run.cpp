@@ -235,7 +235,11 @@ private:
     for (std::uint32_t u = 0; u < p.busy.size(); ++u) {
       if (p.busy[u]) continue;
       const auto done = p.state->work(static_cast<int>(u), now());
-      if (!done) continue;
+      if (!done) {
+        send(who,
+             later);  // it may have asked for what was refused, and nothing else need happen here before that comes
+        continue;
+      }
       const std::int64_t end = work_ends(p, *done);
       p.busy[u] = true;
       if (done->takes && p.is_nic && p.node == root_) reading_ += static_cast<double>(end - now_);
