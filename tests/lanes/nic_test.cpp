@@ -190,6 +190,46 @@ TEST_CASE("nic desk: scratch is for what is being performed, is bounded, and com
   CHECK(narrow.scratch().retained == 0);
 }
 
+TEST_CASE("nic desk: others are performed beside an operation that needs more scratch than all may have, and past the "
+          "next one") {
+  constexpr int ranks = 8;
+  const auto needs = [&](const party& p) {
+    std::size_t bytes = 0;
+    for (rank_t r = 0; r < ranks; ++r) bytes += p.how->descriptors_of(r, p.count)->scratch_bytes;
+    return bytes;
+  };
+  party large(ranks, 2'000'000, "double_binary_tree"), next(ranks, 2'000'000, "double_binary_tree");
+  party small(ranks, 1000, "double_binary_tree"), behind(ranks, 1000, "double_binary_tree");
+  const std::size_t few = 3 * needs(small);
+  REQUIRE(needs(large) > few);
+  nic_desk desk{nic_config(), few};
+  epoch_t epoch = 0;
+  const auto post = [&](party& p) {
+    for (rank_t r = 0; r < ranks; ++r) p.post(desk, r, epoch);
+    ++epoch;
+  };
+  const auto go_on = [&](const party& until) {
+    for (int turns = 0; turns < 1000 && !until.right(); ++turns) desk.turn(picoseconds{0});
+    CHECK(until.right());
+  };
+  post(large);
+  desk.turn(picoseconds{0});
+  post(small);
+  go_on(small);
+  CHECK_FALSE(large.right());
+  post(next);
+  post(behind);
+  go_on(behind);
+  CHECK_FALSE(large.right());
+  CHECK(next.untouched());
+  finish(desk);
+  CHECK(large.right());
+  CHECK(next.right());
+  CHECK(desk.empty());
+  CHECK(desk.scratch().in_use == 0);
+  CHECK(desk.scratch().high_water <= (needs(large) + few) * 5 / 4);
+}
+
 TEST_CASE("nic arrivals: the last of an operation's ranks is told so, and none before") {
   nic_arrivals all;
   for (epoch_t first : {epoch_t{0}, epoch_t{1} << 40}) {

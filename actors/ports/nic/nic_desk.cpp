@@ -105,7 +105,8 @@ void nic_desk::forget(std::uint64_t communicator, picoseconds now) {
 void nic_desk::release(job& what) {
   free_.push_back(what.runs_as->id);
   sequences_ -= what.sequences;
-  scratch_bytes_ -= what.scratch_bytes;
+  if (is_large(what)) large_ = false;
+  else scratch_bytes_ -= what.scratch_bytes;
   what.runs_as.reset();
 }
 
@@ -113,17 +114,22 @@ void nic_desk::release(job& what) {
 
 bool nic_desk::has_room_for(const job& what) const {
   if (under_way() == 0) return true;
-  return !free_.empty() && sequences_ + what.sequences <= nic_.config().most_sequences &&
-         scratch_bytes_ + what.scratch_bytes <= most_scratch_;
+  if (free_.empty() || sequences_ + what.sequences > nic_.config().most_sequences) return false;
+  return is_large(what) ? !large_ : scratch_bytes_ + what.scratch_bytes <= most_scratch_;
+}
+
+/// The first that has room, but none passes another one than a large one that waits for the large one under way: so nobody waits longer than
+/// what was there before him takes.
+std::deque<nic_desk::key>::iterator nic_desk::next_ready() {
+  const auto at = std::ranges::find_if(ready_, [&](const key& k) { return !(large_ && is_large(jobs_.at(k))); });
+  return at != ready_.end() && has_room_for(jobs_.at(*at)) ? at : ready_.end();
 }
 
 void nic_desk::begin_ready(picoseconds now) {
-  while (!ready_.empty()) {
-    const key which = ready_.front();
-    job& of = jobs_.at(which);
-    if (!has_room_for(of)) return;
-    ready_.pop_front();
-    begin(which, of, now);
+  for (auto next = next_ready(); next != ready_.end(); next = next_ready()) {
+    const key which = *next;
+    ready_.erase(next);
+    begin(which, jobs_.at(which), now);
   }
 }
 
@@ -132,7 +138,8 @@ void nic_desk::begin(const key& which, job& what, picoseconds now) {
   free_.pop_back();
   by_id_[what.runs_as->id] = which;
   sequences_ += what.sequences;
-  scratch_bytes_ += what.scratch_bytes;
+  if (is_large(what)) large_ = true;
+  else scratch_bytes_ += what.scratch_bytes;
   try {
     for (part& p : what.parts) p.here = stage_for(p);
     if (std::ranges::none_of(what.parts, [](const part& p) { return p.staged.reads; })) return hand_over(what);
@@ -176,7 +183,7 @@ bool nic_desk::turn(picoseconds now) {
   if (const auto due = nic_.next_deadline(); due && *due <= now) nic_.elapse(now);
   bool more = copy_some(now);
   for (int round = 0; round < rounds_a_turn && (round == 0 || more); ++round) more = perform(now);
-  return more || !coming_.empty() || !leaving_.empty() || (!ready_.empty() && has_room_for(jobs_.at(ready_.front())));
+  return more || !coming_.empty() || !leaving_.empty() || next_ready() != ready_.end();
 }
 
 /// A packet of a sequence in every unit, and what follows from it. False: nothing could be done.

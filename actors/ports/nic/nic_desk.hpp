@@ -16,7 +16,8 @@
 //
 // Bounded by what ranks have under way, which is 32 operations each. Operations beyond the NIC's jobs and sequences wait in the order in
 // which they became complete. Scratch is the desk's own, from the beginning of an operation to the end of each part: what is posted and waits for
-// others has none, and operations beyond `most_scratch` wait, too, unless none is in the NIC.
+// others has none, and operations beyond `most_scratch` wait, too. One that needs more than that alone is performed beside the others, one such at a
+// time: else all would wait for it, whosesoever they are.
 
 #include <cstddef>
 #include <cstdint>
@@ -84,7 +85,7 @@ class nic_desk {
 public:
   static constexpr std::size_t default_scratch = std::size_t{32} << 20;
 
-  /// @param most_scratch bytes of operations in the NIC, and of blocks that are kept for the next ones
+  /// @param most_scratch bytes of operations in the NIC, besides one that needs more, and of blocks that are kept for the next ones
   explicit nic_desk(const offload_config& config = nic_config(), std::size_t most_scratch = default_scratch);
 
   void post(nic_client_ptr who, nic_posting&& what);
@@ -136,7 +137,10 @@ private:
   bool take_piece(const key& which, rank_t rank);
   void hand_over(const job& what);
   void conclude(std::map<key, job>::iterator which, std::vector<part>::iterator mine, const failure_ptr& why);
+  /// It needs more than all others together may have; one such is under way at a time, beside them.
+  bool is_large(const job& what) const { return what.scratch_bytes > most_scratch_; }
   bool has_room_for(const job& what) const;
+  std::deque<key>::iterator next_ready();
   void begin_ready(picoseconds now);
   void begin(const key& which, job& what, picoseconds now);
   void stop(job& what, picoseconds now);
@@ -156,7 +160,8 @@ private:
   std::vector<key> by_id_;
   std::uint64_t serial_ = 0;
   std::size_t sequences_ = 0;      ///< of operations in the NIC …
-  std::size_t scratch_bytes_ = 0;  ///< … until all their parts have ended
+  std::size_t scratch_bytes_ = 0;  ///< … until all their parts have ended; of those that are not large
+  bool large_ = false;             ///< one that is_large() is under way
 };
 
 }  // namespace troupe::actors
