@@ -289,6 +289,27 @@ TEST_CASE("nic thread: blocking and started operations of several threads, besid
   }
 }
 
+TEST_CASE("nic thread: who posts compiles no descriptors; the NIC does, when all have posted") {
+  constexpr int ranks = 3;
+  constexpr std::size_t count = 1000;
+  house o(ranks);
+  const auto how = nic_sum_plan(ranks, count);
+  const auto ask = [&] { how->nic()->descriptors.get(count, []() -> descriptor_cache::list { throw ranks; }); };
+  std::vector<std::vector<std::int32_t>> in(ranks, std::vector<std::int32_t>(count, 1)), out(in);
+  std::vector<completion_ptr> open;
+  for (rank_t r = 0; r < ranks; ++r) {
+    CHECK_THROWS_AS(ask(), int);  // there are none
+    const auto at = static_cast<std::size_t>(r);
+    open.push_back(start(o.table(), r, how, in[at].data(), out[at].data()));
+  }
+  for (const auto& done : open) {
+    wait_for(done);
+    CHECK_FALSE(done->why());
+  }
+  ask();
+  for (const auto& each : out) CHECK(each == std::vector<std::int32_t>(count, ranks));
+}
+
 TEST_CASE(
     "nic thread: cancelled at any moment, operations are right or cancelled, and their memory is the caller's again") {
   constexpr int ranks = 3, rounds = 60;

@@ -71,6 +71,8 @@ void nic_desk::complete(job& what) {
       p.what.type = like.type;
       p.what.reduction = like.reduction;
       lay_out(p);
+    } else if (p.what.program == nullptr) {
+      p.what.program = p.what.how->descriptors_of(p.what.rank, p.what.elements);
     }
     what.sequences += p.what.program->sequences.size();
     what.scratch_bytes += p.what.program->scratch_bytes + p.staged.bytes;

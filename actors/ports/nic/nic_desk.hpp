@@ -17,7 +17,7 @@
 // Bounded by what ranks have under way, which is 32 operations each. Operations beyond the NIC's jobs and sequences wait in the order in
 // which they became complete. Scratch is the desk's own, from the beginning of an operation to the end of each part: what is posted and waits for
 // others has none, and operations beyond `most_scratch` wait, too. One that needs more than that alone is performed beside the others, one such at a
-// time: else all would wait for it, whosesoever they are.
+// time: else all would wait for it, whosesoever they are. Descriptors are compiled here, not by who posts.
 
 #include <cstddef>
 #include <cstdint>
@@ -54,8 +54,9 @@ struct nic_posting {
   rank_t rank = 0;
   int ranks = 1;
   std::uint64_t fingerprint = 0;
-  std::shared_ptr<const offload::rank_program> program;  ///< for behind_one_nic(); of a rank elsewhere null
-  memory_map memory{};                                   ///< without scratch
+  std::shared_ptr<const offload::rank_program>
+      program;          ///< for behind_one_nic(); null: `how` has it, or of a rank elsewhere those who bring it
+  memory_map memory{};  ///< without scratch
   datatype type = datatype::u8;
   op reduction{};
   // Where ranks live in several processes (nic_between.hpp):
