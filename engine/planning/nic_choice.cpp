@@ -60,6 +60,8 @@ std::string why_not_by_nic(const planning_task& task, const engine_options& opti
   if (task.ranks() > most_nic_ranks)
     return "the descriptors of at most " + std::to_string(most_nic_ranks) + " ranks are proved, not of " +
            std::to_string(task.ranks());
+  if (task.what.protocol != message_protocol::unset && task.what.protocol != message_protocol::automatic)
+    return "the call asks for the protocol " + std::string{name(task.what.protocol)} + ", and a NIC has its own";
   if (task.what.pieces > 0) return "it is partitioned, and a NIC has a call's memory as a whole or not at all";
   if (!task.what.uniform)
     return "its blocks differ in size, and descriptors are kept for calls that come again with the same ones";
@@ -75,15 +77,16 @@ nic_choice choose_for_nic(std::vector<contender>& all, plan_choice& choice, scor
     double seconds;
   };
   std::vector<priced> order;
-  std::string first_reason;
-  const auto reject = [&](const contender& c, const std::string& why) {
-    if (first_reason.empty()) first_reason = c.choreography + " cannot: " + why;
+  // Why a NIC cannot perform one that could; else why the first one could not, whoever performs it.
+  std::string first_reason, of_nobody;
+  const auto note = [](std::string& first, const contender& c, const std::string& why) {
+    if (first.empty()) first = c.choreography + " cannot: " + why;
   };
   const std::size_t block = task.mean_block() * size_of(task.what.type);
   const double copies = seconds_of_copies(task, block, machine, of_host);
   for (contender& c : all) {
     if (!c.eligible()) {
-      reject(c, c.why_rejected);
+      note(of_nobody, c, c.why_rejected);
       continue;
     }
     const contender staged = choice.staged_form_of(c, task);
@@ -96,11 +99,12 @@ nic_choice choose_for_nic(std::vector<contender>& all, plan_choice& choice, scor
   for (const priced& p : order) {
     contender& c = *p.who;
     while (c.eligible() && !c.settled) choice.settle(c, task);
-    if (!c.eligible()) reject(c, c.why_rejected);
-    else if (c.scales_reads) reject(c, "its sums apply the factors, which is the host's");
-    else if (const std::string& why = c.lowered->why_not_offloaded(); !why.empty()) reject(c, why);
+    if (!c.eligible()) note(first_reason, c, c.why_rejected);
+    else if (c.scales_reads) note(first_reason, c, "its sums apply the factors, which is the host's");
+    else if (const std::string& why = c.lowered->why_not_offloaded(); !why.empty()) note(first_reason, c, why);
     else return {&c, p.seconds, {}};
   }
+  if (first_reason.empty()) first_reason = of_nobody;
   return {nullptr, 0, first_reason.empty() ? "no choreography can do it" : first_reason};
 }
 

@@ -192,6 +192,8 @@ TEST_CASE("processes: explain says whose NIC performs, and why none does") {
   check_says(of(""), "offloaded: the process's NIC performs it, with ");
   check_says(of(" --processes 2"), "offloaded: the NIC of rank 0's process performs it, with ");
   check_says(of(" --processes 2x2"), "not offloaded: ranks 0 and 2 are on different hosts, which share no memory");
+  // Not why a choreography cannot that does not offer it anyway.
+  check_says(of(" --set engine.credits=32"), "not offloaded: double_binary_tree cannot: ");
   // Copies of ordinary memory of other processes take time, too.
   const auto predicted = [&](const std::string& where) {
     return json::parse(of(" --json" + where))["offload"]["predicted_us"].get<double>();

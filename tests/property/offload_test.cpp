@@ -118,3 +118,24 @@ TEST_CASE("sums of floats by the NIC have the same bits in every run") {
     CHECK(got == first);
   }
 }
+
+TEST_CASE("a call that insists on a protocol is not the NIC's, an engine's wish for one leaves it free") {
+  troupe::engine_options options;
+  options.offload = "always";
+  options.protocol = "ll";
+  troupe::planner plans(options);
+  troupe::call c;
+  c.what = troupe::collective::all_reduce;
+  c.type = troupe::datatype::f32;
+  c.count = 100;
+  const auto why_not = [&](troupe::message_protocol how) {
+    c.protocol = how;
+    return plans.offload_of(c, troupe::layout::flat(2)).why_not;
+  };
+  CHECK(why_not(troupe::message_protocol::unset) == "");
+  CHECK(why_not(troupe::message_protocol::automatic) == "");
+  CHECK(why_not(troupe::message_protocol::ll) == "the call asks for the protocol ll, and a NIC has its own");
+  c.protocol = troupe::message_protocol::simple;
+  c.offload = true;
+  CHECK(plans.plan_for(c, troupe::layout::flat(2))->nic() == nullptr);
+}
