@@ -32,8 +32,8 @@ public:
             const virtual_jobs_options& options)
       : on_(on), path_(*on.nics), skew_(skew), root_(root), options_(options) {
     if (jobs.size() > std::size_t{offload::most_jobs})
-      throw error(errc::bad_config, "a NIC knows at most " + std::to_string(offload::most_jobs) + " jobs; there are " +
-                                        std::to_string(jobs.size()));
+      throw error(errc::bad_config, "where NICs perform there are at most " + std::to_string(offload::most_jobs) +
+                                        " jobs, those by hosts among them; there are " + std::to_string(jobs.size()));
     for (const virtual_job& j : jobs) add(j);
     outcome_.use.resize(on.elements.size());
     outcome_.finished.resize(static_cast<std::size_t>(on.ranks), 0);
