@@ -13,19 +13,44 @@ namespace {
 
 /// The proof on symbols takes some milliseconds then, once for each score.
 constexpr int most_nic_ranks = 128;
-/// One core does it all, and touches all ranks' memory.
-double seconds_of(const score_tally& t, std::size_t block_bytes, const planning_task& task, const tuning& machine) {
-  const double cell = static_cast<double>(block_bytes) / std::max(1, t.parts);
-  double copied = 0, reduced = 0;
+/// Of all ranks.
+struct nic_work {
+  double steps = 0, copied = 0, reduced = 0;  ///< cells
+  int parts = 1;                              ///< of a block: a cell is one
+};
+
+nic_work work_of(const score_tally& t) {
+  nic_work all{static_cast<double>(t.steps()), 0, 0, t.parts};
   for (const score_tally::kind& k : t.kinds) {
-    copied += k.ranks * static_cast<double>(k.each.copied + k.each.local_copied);
-    reduced += k.ranks * static_cast<double>(k.each.reduced + k.each.local_reduced);
+    all.copied += k.ranks * static_cast<double>(k.each.copied + k.each.local_copied);
+    all.reduced += k.ranks * static_cast<double>(k.each.reduced + k.each.local_reduced);
   }
+  return all;
+}
+
+/// As the tally counts.
+nic_work work_of(const score& s) {
+  nic_work all{0, 0, 0, s.parts};
+  for (const auto& p : s.players)
+    for (const lane& l : p.lanes)
+      for (const step& at : l) {
+        const bool stays = at.kind == step_kind::copy && at.source.buffer == at.target.buffer;
+        const double cells = std::max(at.source.count, at.target.count);
+        ++all.steps;
+        if (reduces(at.kind)) all.reduced += cells;
+        else if (writes(at.kind) && !stays) all.copied += cells;
+      }
+  return all;
+}
+
+/// One core does it all, and touches all ranks' memory.
+double seconds_of(const nic_work& w, std::size_t block_bytes, const planning_task& task, const tuning& machine) {
+  const double cell = static_cast<double>(block_bytes) / std::max(1, w.parts);
   const double touched = 2.0 * task.ranks() * static_cast<double>(block_bytes);
   const double reduces = std::min(machine.reduce_one_core.at(touched),
                                   machine.type_rate[static_cast<std::size_t>(part_of(task.what.type))]);
-  return static_cast<double>(t.steps()) * machine.nic_step_ns * 1e-9 +
-         copied * cell / (machine.copy_one_core.at(touched) * 1e9) + reduced * cell / (reduces * 1e9);
+  return w.steps * machine.nic_step_ns * 1e-9 + w.copied * cell / (machine.copy_one_core.at(touched) * 1e9) +
+         w.reduced * cell / (reduces * 1e9);
 }
 
 /// Of ordinary memory of other processes, which the NIC copies; what all map (engine.allocate) it does not.
@@ -76,6 +101,7 @@ nic_choice choose_for_nic(std::vector<contender>& all, plan_choice& choice, scor
     contender* who;
     double seconds;
   };
+  constexpr double unknown = std::numeric_limits<double>::max();
   std::vector<priced> order;
   // Why a NIC cannot perform one that could; else why the first one could not, whoever performs it.
   std::string first_reason, of_nobody;
@@ -92,13 +118,20 @@ nic_choice choose_for_nic(std::vector<contender>& all, plan_choice& choice, scor
     const contender staged = choice.staged_form_of(c, task);
     const auto tally = staged.eligible() ? library.tally(c.choreography, staged.on) : nullptr;
     // Of somebody's own nothing is known before it is written; it is asked last.
-    order.push_back(
-        {&c, tally ? seconds_of(*tally, block, task, machine) + copies : std::numeric_limits<double>::max()});
+    order.push_back({&c, tally ? seconds_of(work_of(*tally), block, task, machine) + copies : unknown});
   }
-  std::ranges::stable_sort(order, {}, &priced::seconds);
-  for (const priced& p : order) {
+  while (!order.empty()) {
+    const auto least = std::ranges::min_element(order, {}, &priced::seconds);
+    const priced p = *least;
+    order.erase(least);
     contender& c = *p.who;
-    while (c.eligible() && !c.settled) choice.settle(c, task);
+    const bool folded = c.rank_order_fold;
+    while (c.eligible() && !c.settled && c.rank_order_fold == folded) choice.settle(c, task);
+    if (c.eligible() && !c.settled) {  // another score has more to do, and its turn comes later
+      const double seconds = seconds_of(work_of(*c.lowered->notes), block, task, machine) + copies;
+      order.push_back({&c, p.seconds == unknown ? unknown : seconds});
+      continue;
+    }
     if (!c.eligible()) note(first_reason, c, c.why_rejected);
     else if (c.scales_reads) note(first_reason, c, "its sums apply the factors, which is the host's");
     else if (const std::string& why = c.lowered->why_not_offloaded(); !why.empty()) note(first_reason, c, why);
