@@ -182,6 +182,16 @@ TEST_CASE("processes: progress on a terminal, as of one process") {
   CHECK(times_in(contents(out), "# troupe 2 ranks") == 1);
 }
 
+TEST_CASE("what is not offloaded is no news where a rank is alone") {
+  const auto told = [](const std::string& ranks) {
+    const outcome o = run("bench -b 8 -e 8 -n 1 -w 0 --set engine.offload=always --set engine.credits=32 -t " + ranks);
+    CHECK(o.code == 0);
+    return o.err;
+  };
+  CHECK(told("1") == "");
+  check_says(told("2"), "not offloaded: ");
+}
+
 TEST_CASE("processes: explain says whose NIC performs, and why none does") {
   const auto of = [](const std::string& where) {
     const outcome o = run("explain all_reduce --ranks 4 --bytes 1M --set engine.offload=always" + where);
