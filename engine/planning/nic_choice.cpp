@@ -2,7 +2,7 @@
 #include "engine/planning/nic_choice.hpp"
 
 #include <algorithm>
-#include <limits>
+#include <optional>
 
 #include "protocols/program/program.hpp"
 #include "protocols/score/score_tally.hpp"
@@ -43,16 +43,6 @@ nic_work work_of(const score& s) {
   return all;
 }
 
-/// One core does it all, and touches all ranks' memory.
-double seconds_of(const nic_work& w, std::size_t block_bytes, const planning_task& task, const tuning& machine) {
-  const double cell = static_cast<double>(block_bytes) / std::max(1, w.parts);
-  const double touched = 2.0 * task.ranks() * static_cast<double>(block_bytes);
-  const double reduces = std::min(machine.reduce_one_core.at(touched),
-                                  machine.type_rate[static_cast<std::size_t>(part_of(task.what.type))]);
-  return w.steps * machine.nic_step_ns * 1e-9 + w.copied * cell / (machine.copy_one_core.at(touched) * 1e9) +
-         w.reduced * cell / (reduces * 1e9);
-}
-
 /// Of ordinary memory of other processes, which the NIC copies; what all map (engine.allocate) it does not.
 /// @param of_host the NIC is a process of its own, and no rank's memory is at hand
 double seconds_of_copies(const planning_task& task, std::size_t block_bytes, const tuning& machine, bool of_host) {
@@ -68,6 +58,57 @@ double seconds_of_copies(const planning_task& task, std::size_t block_bytes, con
     }
   }
   return (copies * machine.peer_call_ns + bytes / 1024 * machine.peer_kilobyte_ns) * 1e-9;
+}
+
+/// One core does it all, and touches all ranks' memory.
+struct nic_price {
+  const planning_task& task;
+  const tuning& machine;
+  std::size_t block_bytes;
+  double copies;  ///< seconds
+
+  double of(const nic_work& w) const {
+    const double cell = static_cast<double>(block_bytes) / std::max(1, w.parts);
+    const double touched = 2.0 * task.ranks() * static_cast<double>(block_bytes);
+    const double reduces = std::min(machine.reduce_one_core.at(touched),
+                                    machine.type_rate[static_cast<std::size_t>(part_of(task.what.type))]);
+    return w.steps * machine.nic_step_ns * 1e-9 + w.copied * cell / (machine.copy_one_core.at(touched) * 1e9) +
+           w.reduced * cell / (reduces * 1e9) + copies;
+  }
+};
+
+struct priced {
+  contender* who;
+  std::optional<double> seconds;  ///< none: somebody's own, of which nothing is known before it is written
+};
+/// Those are asked last.
+bool is_cheaper(const priced& a, const priced& b) { return a.seconds && (!b.seconds || *a.seconds < *b.seconds); }
+
+/// Why a NIC cannot perform one that could; else why the first one could not, whoever performs it.
+struct reasons {
+  std::string of_the_nic, of_others;
+  static void note(std::string& first, const contender& c, const std::string& why) {
+    if (first.empty()) first = c.choreography + " cannot: " + why;
+  }
+  std::string first() const {
+    if (!of_the_nic.empty()) return of_the_nic;
+    return of_others.empty() ? "no choreography can do it" : of_others;
+  }
+};
+
+std::vector<priced> priced_ones(std::vector<contender>& all, plan_choice& choice, score_library& library,
+                                const nic_price& price, reasons& why_not) {
+  std::vector<priced> made;
+  for (contender& c : all) {
+    if (!c.eligible()) {
+      reasons::note(why_not.of_others, c, c.why_rejected);
+      continue;
+    }
+    const contender staged = choice.staged_form_of(c, price.task);
+    const auto tally = staged.eligible() ? library.tally(c.choreography, staged.on) : nullptr;
+    made.push_back({&c, tally ? std::optional{price.of(work_of(*tally))} : std::nullopt});
+  }
+  return made;
 }
 
 }  // namespace
@@ -97,48 +138,29 @@ std::string why_not_by_nic(const planning_task& task, const engine_options& opti
 
 nic_choice choose_for_nic(std::vector<contender>& all, plan_choice& choice, score_library& library,
                           const planning_task& task, const tuning& machine, bool of_host) {
-  struct priced {
-    contender* who;
-    double seconds;
-  };
-  constexpr double unknown = std::numeric_limits<double>::max();
-  std::vector<priced> order;
-  // Why a NIC cannot perform one that could; else why the first one could not, whoever performs it.
-  std::string first_reason, of_nobody;
-  const auto note = [](std::string& first, const contender& c, const std::string& why) {
-    if (first.empty()) first = c.choreography + " cannot: " + why;
-  };
   const std::size_t block = task.mean_block() * size_of(task.what.type);
-  const double copies = seconds_of_copies(task, block, machine, of_host);
-  for (contender& c : all) {
-    if (!c.eligible()) {
-      note(of_nobody, c, c.why_rejected);
-      continue;
-    }
-    const contender staged = choice.staged_form_of(c, task);
-    const auto tally = staged.eligible() ? library.tally(c.choreography, staged.on) : nullptr;
-    // Of somebody's own nothing is known before it is written; it is asked last.
-    order.push_back({&c, tally ? seconds_of(work_of(*tally), block, task, machine) + copies : unknown});
-  }
-  while (!order.empty()) {
-    const auto least = std::ranges::min_element(order, {}, &priced::seconds);
-    const priced p = *least;
-    order.erase(least);
-    contender& c = *p.who;
+  const nic_price price{task, machine, block, seconds_of_copies(task, block, machine, of_host)};
+  reasons why_not;
+  std::vector<priced> open = priced_ones(all, choice, library, price, why_not);
+  while (!open.empty()) {
+    const auto least = std::ranges::min_element(open, is_cheaper);
+    const auto [who, seconds] = *least;
+    open.erase(least);
+    contender& c = *who;
     const bool folded = c.rank_order_fold;
     while (c.eligible() && !c.settled && c.rank_order_fold == folded) choice.settle(c, task);
-    if (c.eligible() && !c.settled) {  // another score has more to do, and its turn comes later
-      const double seconds = seconds_of(work_of(*c.lowered->notes), block, task, machine) + copies;
-      order.push_back({&c, p.seconds == unknown ? unknown : seconds});
+    const auto written = [&] { return price.of(work_of(*c.lowered->notes)); };
+    if (c.eligible() && !c.settled) {  // it folds, which is more to do, and its turn comes later
+      open.push_back({&c, seconds ? std::optional{written()} : std::nullopt});
       continue;
     }
-    if (!c.eligible()) note(first_reason, c, c.why_rejected);
-    else if (c.scales_reads) note(first_reason, c, "its sums apply the factors, which is the host's");
-    else if (const std::string& why = c.lowered->why_not_offloaded(); !why.empty()) note(first_reason, c, why);
-    else return {&c, p.seconds, {}};
+    if (!c.eligible()) reasons::note(why_not.of_the_nic, c, c.why_rejected);
+    else if (c.scales_reads) reasons::note(why_not.of_the_nic, c, "its sums apply the factors, which is the host's");
+    else if (const std::string& why = c.lowered->why_not_offloaded(); !why.empty())
+      reasons::note(why_not.of_the_nic, c, why);
+    else return {&c, seconds ? *seconds : written(), {}};
   }
-  if (first_reason.empty()) first_reason = of_nobody;
-  return {nullptr, 0, first_reason.empty() ? "no choreography can do it" : first_reason};
+  return {nullptr, 0, why_not.first()};
 }
 
 }  // namespace troupe

@@ -192,6 +192,16 @@ TEST_CASE("what is not offloaded is no news where a rank is alone") {
   check_says(told("2"), "not offloaded: ");
 }
 
+TEST_CASE("explain predicts what the NIC takes for a score of one's own") {
+  const outcome o = run("explain all_reduce --ranks 4 --bytes 1M --set engine.offload=always --config '" +
+                        config_folder() + "own_score.toml' --set engine.choreography=tree_of_four --json");
+  CHECK(o.code == 0);
+  const json offload = json::parse(o.out)["offload"];
+  CAPTURE(offload.dump());
+  CHECK(offload["choreography"] == "tree_of_four");
+  CHECK(offload["predicted_us"].is_number());
+}
+
 TEST_CASE("processes: explain says whose NIC performs, and why none does") {
   const auto of = [](const std::string& where) {
     const outcome o = run("explain all_reduce --ranks 4 --bytes 1M --set engine.offload=always" + where);
