@@ -230,6 +230,41 @@ TEST_CASE("nic desk: others are performed beside an operation that needs more sc
   CHECK(desk.scratch().high_water <= (needs(large) + few) * 5 / 4);
 }
 
+TEST_CASE("nic desk: what needs little scratch does not wait behind what needs much, and what needs none waits for "
+          "nobody's") {
+  constexpr int ranks = 8;
+  const auto needs = [&](const party& p) {
+    std::size_t bytes = 0;
+    for (rank_t r = 0; r < ranks; ++r) bytes += p.how->descriptors_of(r, p.count)->scratch_bytes;
+    return bytes;
+  };
+  party first(ranks, 1'000'000, "double_binary_tree"), second(ranks, 1'000'000, "double_binary_tree");
+  std::vector<std::unique_ptr<party>> brief;
+  for (int k = 0; k < 40; ++k) brief.push_back(std::make_unique<party>(ranks, 100, "double_binary_tree"));
+  const std::size_t most = needs(first) * 3 / 2;  // room for one of them
+  REQUIRE(needs(*brief[0]) * 32 < most);
+  nic_desk desk{nic_config(), most};
+  epoch_t epoch = 0;
+  const auto post = [&](party& p) {
+    for (rank_t r = 0; r < ranks; ++r) p.post(desk, r, epoch);
+    ++epoch;
+  };
+  post(first);
+  desk.turn(picoseconds{0});
+  post(second);
+  for (auto& p : brief) post(*p);
+  for (int turns = 0; turns < 1000 && !brief.back()->right(); ++turns) desk.turn(picoseconds{0});
+  for (auto& p : brief) CHECK(p->right());
+  CHECK_FALSE(first.right());
+  CHECK(second.untouched());
+  finish(desk);
+  CHECK(first.right());
+  CHECK(second.right());
+  CHECK(desk.empty());
+  CHECK(desk.scratch().in_use == 0);
+  CHECK(desk.scratch().high_water <= most * 5 / 4);
+}
+
 TEST_CASE("nic arrivals: the last of an operation's ranks is told so, and none before") {
   nic_arrivals all;
   for (epoch_t first : {epoch_t{0}, epoch_t{1} << 40}) {

@@ -13,6 +13,8 @@ namespace troupe::actors {
 namespace {
 /// Rounds of all units between two looks at what has been handed in.
 constexpr int rounds_a_turn = 16;
+/// Operations that need little are at least so many together.
+constexpr std::size_t few_at_least = 8;
 }  // namespace
 
 offload_config nic_config() {
@@ -25,7 +27,9 @@ offload_config nic_config() {
 }
 
 nic_desk::nic_desk(const offload_config& config, std::size_t most_scratch)
-    : most_scratch_(most_scratch), scratch_(most_scratch), nic_(config), by_id_(offload::most_jobs) {
+    : scratch_(most_scratch), nic_(config), by_id_(offload::most_jobs) {
+  lines_[0].most = most_scratch / 4;
+  lines_[1].most = most_scratch - lines_[0].most;
   for (int id = offload::most_jobs - 1; id >= 0; --id) free_.push_back(static_cast<std::uint8_t>(id));
 }
 
@@ -42,7 +46,8 @@ void nic_desk::post(nic_client_ptr who, nic_posting&& what) {
   } catch (...) {
     return fail(which, of, errc::aborted, text_of(std::current_exception()), picoseconds{0});
   }
-  ready_.push_back(which);
+  of.ready_as = ++completed_;
+  line_of(of).ready.push_back(which);
 }
 
 namespace {
@@ -84,7 +89,7 @@ void nic_desk::recall(nic_client& who, std::uint64_t communicator, epoch_t epoch
   if (const auto at = jobs_.find(which); at != jobs_.end()) {
     job& of = at->second;
     of.broken = true;
-    std::erase(ready_, which);
+    std::erase(line_of(of).ready, which);
     if (of.runs_as) stop(of, now);
     std::erase_if(of.parts, [&](const part& p) { return p.what.rank == rank; });
     if (of.parts.empty()) jobs_.erase(at);
@@ -95,7 +100,7 @@ void nic_desk::recall(nic_client& who, std::uint64_t communicator, epoch_t epoch
 void nic_desk::forget(std::uint64_t communicator, picoseconds now) {
   for (auto at = jobs_.lower_bound({communicator, 0}); at != jobs_.end() && at->first.first == communicator;) {
     job& of = at->second;
-    std::erase(ready_, at->first);
+    std::erase(line_of(of).ready, at->first);
     if (of.runs_as) {
       nic_.abort(*of.runs_as, now);
       release(of);
@@ -107,30 +112,38 @@ void nic_desk::forget(std::uint64_t communicator, picoseconds now) {
 void nic_desk::release(job& what) {
   free_.push_back(what.runs_as->id);
   sequences_ -= what.sequences;
-  if (is_large(what)) large_ = false;
-  else scratch_bytes_ -= what.scratch_bytes;
+  line_of(what).bytes -= what.scratch_bytes;
   what.runs_as.reset();
 }
 
 // -- what is complete begins --------------------------------------------------------------------------------------------
 
-bool nic_desk::has_room_for(const job& what) const {
-  if (under_way() == 0) return true;
-  if (free_.empty() || sequences_ + what.sequences > nic_.config().most_sequences) return false;
-  return is_large(what) ? !large_ : scratch_bytes_ + what.scratch_bytes <= most_scratch_;
+nic_desk::line& nic_desk::line_of(const job& what) {
+  line& little = lines_[0];
+  line& much = lines_[1];
+  if (what.scratch_bytes <= little.most / few_at_least) return little;
+  return what.scratch_bytes <= much.most ? much : lines_[2];
 }
 
-/// The first that has room, but none passes another one than a large one that waits for the large one under way: so nobody waits longer than
-/// what was there before him takes.
-std::deque<nic_desk::key>::iterator nic_desk::next_ready() {
-  const auto at = std::ranges::find_if(ready_, [&](const key& k) { return !(large_ && is_large(jobs_.at(k))); });
-  return at != ready_.end() && has_room_for(jobs_.at(*at)) ? at : ready_.end();
+/// Null: none of those that wait can begin. Of the lines' first ones whose scratch there is, the one that was complete first.
+nic_desk::line* nic_desk::next_line() {
+  line* next = nullptr;
+  std::uint64_t first = 0;
+  for (line& l : lines_) {
+    if (l.ready.empty()) continue;
+    const job& what = jobs_.at(l.ready.front());
+    if (l.bytes > 0 && l.bytes + what.scratch_bytes > l.most) continue;
+    if (next == nullptr || what.ready_as < first) next = &l, first = what.ready_as;
+  }
+  if (next == nullptr || under_way() == 0) return next;
+  const job& what = jobs_.at(next->ready.front());
+  return free_.empty() || sequences_ + what.sequences > nic_.config().most_sequences ? nullptr : next;
 }
 
 void nic_desk::begin_ready(picoseconds now) {
-  for (auto next = next_ready(); next != ready_.end(); next = next_ready()) {
-    const key which = *next;
-    ready_.erase(next);
+  while (line* const next = next_line()) {
+    const key which = next->ready.front();
+    next->ready.pop_front();
     begin(which, jobs_.at(which), now);
   }
 }
@@ -140,8 +153,7 @@ void nic_desk::begin(const key& which, job& what, picoseconds now) {
   free_.pop_back();
   by_id_[what.runs_as->id] = which;
   sequences_ += what.sequences;
-  if (is_large(what)) large_ = true;
-  else scratch_bytes_ += what.scratch_bytes;
+  line_of(what).bytes += what.scratch_bytes;
   try {
     for (part& p : what.parts) p.here = stage_for(p);
     if (std::ranges::none_of(what.parts, [](const part& p) { return p.staged.reads; })) return hand_over(what);
@@ -181,11 +193,11 @@ void nic_desk::fail(const key& which, job& what, errc code, const std::string& w
 // -- a turn -------------------------------------------------------------------------------------------------------------
 
 bool nic_desk::turn(picoseconds now) {
-  if (!ready_.empty()) begin_ready(now);
+  begin_ready(now);
   if (const auto due = nic_.next_deadline(); due && *due <= now) nic_.elapse(now);
   bool more = copy_some(now);
   for (int round = 0; round < rounds_a_turn && (round == 0 || more); ++round) more = perform(now);
-  return more || !coming_.empty() || !leaving_.empty() || next_ready() != ready_.end();
+  return more || !coming_.empty() || !leaving_.empty() || next_line() != nullptr;
 }
 
 /// A packet of a sequence in every unit, and what follows from it. False: nothing could be done.

@@ -16,9 +16,11 @@
 //
 // Bounded by what ranks have under way, which is 32 operations each. Operations beyond the NIC's jobs and sequences wait in the order in
 // which they became complete. Scratch is the desk's own, from the beginning of an operation to the end of each part: what is posted and waits for
-// others has none, and operations beyond `most_scratch` wait, too. One that needs more than that alone is performed beside the others, one such at a
-// time: else all would wait for it, whosesoever they are. Descriptors are compiled here, not by who posts.
+// others has none. Those that need little have a quarter of `most_scratch`, those that need more the rest, and of those that need more than that alone
+// one is in the NIC at a time, beside the others. Whoever has no room waits behind those of his kind alone: else short operations would wait for long ones,
+// whosesoever they are. Descriptors are compiled here, not by who posts.
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -128,6 +130,13 @@ private:
     std::optional<offload_job> runs_as;
     bool broken = false;  ///< somebody has recalled his part
     std::size_t sequences = 0, scratch_bytes = 0;
+    std::uint64_t ready_as = 0;  ///< the number of those that were complete before it
+  };
+  /// Operations that wait for one another: `most` bytes of them are in the NIC, or a single one that needs more.
+  struct line {
+    std::deque<key> ready;  ///< complete, and not begun
+    std::size_t bytes = 0;  ///< of those in the NIC, until all their parts have ended
+    std::size_t most = 0;
   };
 
   void complete(job& what);
@@ -138,10 +147,8 @@ private:
   bool take_piece(const key& which, rank_t rank);
   void hand_over(const job& what);
   void conclude(std::map<key, job>::iterator which, std::vector<part>::iterator mine, const failure_ptr& why);
-  /// It needs more than all others together may have; one such is under way at a time, beside them.
-  bool is_large(const job& what) const { return what.scratch_bytes > most_scratch_; }
-  bool has_room_for(const job& what) const;
-  std::deque<key>::iterator next_ready();
+  line& line_of(const job& what);
+  line* next_line();
   void begin_ready(picoseconds now);
   void begin(const key& which, job& what, picoseconds now);
   void stop(job& what, picoseconds now);
@@ -150,19 +157,17 @@ private:
   void ended(const offload_completion& what);
   bool perform(picoseconds now);
 
-  const std::size_t most_scratch_;
   arena scratch_;
   offload_nic nic_;
   std::map<key, job> jobs_;
-  std::deque<key> ready_;                       ///< complete, and not begun
+  std::array<line, 3> lines_;  ///< of those that need little scratch, much, and more than all others together may have
+  std::uint64_t completed_ = 0;
   std::deque<key> coming_;                      ///< begun, and inputs are being copied from elsewhere
   std::deque<std::pair<key, rank_t>> leaving_;  ///< performed, and the rank's output is being copied to it
   std::vector<std::uint8_t> free_;
   std::vector<key> by_id_;
   std::uint64_t serial_ = 0;
-  std::size_t sequences_ = 0;      ///< of operations in the NIC …
-  std::size_t scratch_bytes_ = 0;  ///< … until all their parts have ended; of those that are not large
-  bool large_ = false;             ///< one that is_large() is under way
+  std::size_t sequences_ = 0;  ///< of operations in the NIC
 };
 
 }  // namespace troupe::actors
