@@ -165,7 +165,6 @@ nic_posting prepare_for_nic(operation& op, rank_t rank, arena& memory) {
   if (made.reduction.kind == op_kind::avg || made.reduction.kind == op_kind::pre_mul_sum) made.reduction = sum;
   made.how = op.plan;
   made.elements = moves_data(op.what.what) ? op.what.count : 0;
-  made.program = p.descriptors_of(rank, made.elements);
   made.input_bytes = input_elements(op, rank) * size_of(p.work_type);
   made.output_bytes = output_elements(op, rank) * size_of(p.work_type);
   return made;

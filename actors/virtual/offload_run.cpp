@@ -32,8 +32,8 @@ public:
             const virtual_jobs_options& options)
       : on_(on), path_(*on.nics), skew_(skew), root_(root), options_(options) {
     if (jobs.size() > std::size_t{offload::most_jobs})
-      throw error(errc::bad_config, "a NIC knows at most " + std::to_string(offload::most_jobs) + " jobs; there are " +
-                                        std::to_string(jobs.size()));
+      throw error(errc::bad_config, "where NICs perform there are at most " + std::to_string(offload::most_jobs) +
+                                        " jobs, those by hosts among them; there are " + std::to_string(jobs.size()));
     for (const virtual_job& j : jobs) add(j);
     outcome_.use.resize(on.elements.size());
     outcome_.finished.resize(static_cast<std::size_t>(on.ranks), 0);
@@ -235,7 +235,11 @@ private:
     for (std::uint32_t u = 0; u < p.busy.size(); ++u) {
       if (p.busy[u]) continue;
       const auto done = p.state->work(static_cast<int>(u), now());
-      if (!done) continue;
+      if (!done) {
+        send(who,
+             later);  // it may have asked for what was refused, and nothing else need happen here before that comes
+        continue;
+      }
       const std::int64_t end = work_ends(p, *done);
       p.busy[u] = true;
       if (done->takes && p.is_nic && p.node == root_) reading_ += static_cast<double>(end - now_);

@@ -2,7 +2,7 @@
 #include "engine/planning/nic_choice.hpp"
 
 #include <algorithm>
-#include <limits>
+#include <optional>
 
 #include "actors/ports/nic/nic_desk.hpp"
 #include "engine/planning/cost_model.hpp"
@@ -16,19 +16,34 @@ namespace {
 
 /// The proof on symbols takes some milliseconds then, once for each score.
 constexpr int most_nic_ranks = 128;
-/// One core does it all, and touches all ranks' memory.
-double seconds_of(const score_tally& t, std::size_t block_bytes, const planning_task& task, const tuning& machine) {
-  const double cell = static_cast<double>(block_bytes) / std::max(1, t.parts);
-  double copied = 0, reduced = 0;
+/// Of all ranks.
+struct nic_work {
+  double steps = 0, copied = 0, reduced = 0;  ///< cells
+  int parts = 1;                              ///< of a block: a cell is one
+};
+
+nic_work work_of(const score_tally& t) {
+  nic_work all{static_cast<double>(t.steps()), 0, 0, t.parts};
   for (const score_tally::kind& k : t.kinds) {
-    copied += k.ranks * static_cast<double>(k.each.copied + k.each.local_copied);
-    reduced += k.ranks * static_cast<double>(k.each.reduced + k.each.local_reduced);
+    all.copied += k.ranks * static_cast<double>(k.each.copied + k.each.local_copied);
+    all.reduced += k.ranks * static_cast<double>(k.each.reduced + k.each.local_reduced);
   }
-  const double touched = 2.0 * task.ranks() * static_cast<double>(block_bytes);
-  const double reduces = std::min(machine.reduce_one_core.at(touched),
-                                  machine.type_rate[static_cast<std::size_t>(part_of(task.what.type))]);
-  return static_cast<double>(t.steps()) * machine.nic_step_ns * 1e-9 +
-         copied * cell / (machine.copy_one_core.at(touched) * 1e9) + reduced * cell / (reduces * 1e9);
+  return all;
+}
+
+/// As the tally counts.
+nic_work work_of(const score& s) {
+  nic_work all{0, 0, 0, s.parts};
+  for (const auto& p : s.players)
+    for (const lane& l : p.lanes)
+      for (const step& at : l) {
+        const bool stays = at.kind == step_kind::copy && at.source.buffer == at.target.buffer;
+        const double cells = std::max(at.source.count, at.target.count);
+        ++all.steps;
+        if (reduces(at.kind)) all.reduced += cells;
+        else if (writes(at.kind) && !stays) all.copied += cells;
+      }
+  return all;
 }
 
 /// Between hosts, each of which has a NIC of one core: what its ranks tell each other passes no link, and packets follow one another.
@@ -89,6 +104,57 @@ std::string why_not_between_hosts(const planning_task& task, const engine_option
   return {};
 }
 
+/// One core does it all, and touches all ranks' memory.
+struct nic_price {
+  const planning_task& task;
+  const tuning& machine;
+  std::size_t block_bytes;
+  double copies;  ///< seconds
+
+  double of(const nic_work& w) const {
+    const double cell = static_cast<double>(block_bytes) / std::max(1, w.parts);
+    const double touched = 2.0 * task.ranks() * static_cast<double>(block_bytes);
+    const double reduces = std::min(machine.reduce_one_core.at(touched),
+                                    machine.type_rate[static_cast<std::size_t>(part_of(task.what.type))]);
+    return w.steps * machine.nic_step_ns * 1e-9 + w.copied * cell / (machine.copy_one_core.at(touched) * 1e9) +
+           w.reduced * cell / (reduces * 1e9) + copies;
+  }
+};
+
+struct priced {
+  contender* who;
+  std::optional<double> seconds;  ///< none: somebody's own, of which nothing is known before it is written
+};
+/// Those are asked last.
+bool is_cheaper(const priced& a, const priced& b) { return a.seconds && (!b.seconds || *a.seconds < *b.seconds); }
+
+/// Why a NIC cannot perform one that could; else why the first one could not, whoever performs it.
+struct reasons {
+  std::string of_the_nic, of_others;
+  static void note(std::string& first, const contender& c, const std::string& why) {
+    if (first.empty()) first = c.choreography + " cannot: " + why;
+  }
+  std::string first() const {
+    if (!of_the_nic.empty()) return of_the_nic;
+    return of_others.empty() ? "no choreography can do it" : of_others;
+  }
+};
+
+std::vector<priced> priced_ones(std::vector<contender>& all, plan_choice& choice, score_library& library,
+                                const nic_price& price, reasons& why_not) {
+  std::vector<priced> made;
+  for (contender& c : all) {
+    if (!c.eligible()) {
+      reasons::note(why_not.of_others, c, c.why_rejected);
+      continue;
+    }
+    const contender staged = choice.staged_form_of(c, price.task);
+    const auto tally = staged.eligible() ? library.tally(c.choreography, staged.on) : nullptr;
+    made.push_back({&c, tally ? std::optional{price.of(work_of(*tally))} : std::nullopt});
+  }
+  return made;
+}
+
 }  // namespace
 
 std::string why_not_by_nic(const planning_task& task, const engine_options& options) {
@@ -106,6 +172,8 @@ std::string why_not_by_nic(const planning_task& task, const engine_options& opti
   if (task.ranks() > most_nic_ranks)
     return "the descriptors of at most " + std::to_string(most_nic_ranks) + " ranks are proved, not of " +
            std::to_string(task.ranks());
+  if (task.what.protocol != message_protocol::unset && task.what.protocol != message_protocol::automatic)
+    return "the call asks for the protocol " + std::string{name(task.what.protocol)} + ", and a NIC has its own";
   if (task.what.pieces > 0) return "it is partitioned, and a NIC has a call's memory as a whole or not at all";
   if (!task.what.uniform)
     return "its blocks differ in size, and descriptors are kept for calls that come again with the same ones";
@@ -116,44 +184,35 @@ std::string why_not_by_nic(const planning_task& task, const engine_options& opti
 
 nic_choice choose_for_nic(std::vector<contender>& all, plan_choice& choice, score_library& library,
                           const planning_task& task, const tuning& machine, int credits, bool of_host) {
-  struct priced {
-    contender* who;
-    double seconds;
-  };
-  std::vector<priced> order;
-  std::string first_reason;
-  const auto reject = [&](const contender& c, const std::string& why) {
-    if (first_reason.empty()) first_reason = c.choreography + " cannot: " + why;
-  };
   const std::size_t block = task.mean_block() * size_of(task.what.type);
-  const double copies = seconds_of_copies(task, block, machine, of_host);
-  for (contender& c : all) {
-    if (!c.eligible()) {
-      reject(c, c.why_rejected);
-      continue;
-    }
-    const contender staged = choice.staged_form_of(c, task);
-    const auto tally = staged.eligible() ? library.tally(c.choreography, staged.on) : nullptr;
-    // Of somebody's own nothing is known before it is written; it is asked last.
-    order.push_back(
-        {&c, tally ? seconds_of(*tally, block, task, machine) + copies : std::numeric_limits<double>::max()});
-  }
+  const nic_price price{task, machine, block, seconds_of_copies(task, block, machine, of_host)};
+  reasons why_not;
+  std::vector<priced> open = priced_ones(all, choice, library, price, why_not);
   if (task.where.farthest() == reach::network)
-    for (priced& p : order) {
+    for (priced& p : open) {
       while (p.who->eligible() && !p.who->settled) choice.settle(*p.who, task);
       if (p.who->eligible())
-        p.seconds = seconds_between_hosts(*p.who->lowered->notes, block, task, machine, credits) + copies;
+        p.seconds = price.copies + seconds_between_hosts(*p.who->lowered->notes, block, task, machine, credits);
     }
-  std::ranges::stable_sort(order, {}, &priced::seconds);
-  for (const priced& p : order) {
-    contender& c = *p.who;
-    while (c.eligible() && !c.settled) choice.settle(c, task);
-    if (!c.eligible()) reject(c, c.why_rejected);
-    else if (c.scales_reads) reject(c, "its sums apply the factors, which is the host's");
-    else if (const std::string& why = c.lowered->why_not_offloaded(); !why.empty()) reject(c, why);
-    else return {&c, p.seconds, {}};
+  while (!open.empty()) {
+    const auto least = std::ranges::min_element(open, is_cheaper);
+    const auto [who, seconds] = *least;
+    open.erase(least);
+    contender& c = *who;
+    const bool folded = c.rank_order_fold;
+    while (c.eligible() && !c.settled && c.rank_order_fold == folded) choice.settle(c, task);
+    const auto written = [&] { return price.of(work_of(*c.lowered->notes)); };
+    if (c.eligible() && !c.settled) {  // it folds, which is more to do, and its turn comes later
+      open.push_back({&c, seconds ? std::optional{written()} : std::nullopt});
+      continue;
+    }
+    if (!c.eligible()) reasons::note(why_not.of_the_nic, c, c.why_rejected);
+    else if (c.scales_reads) reasons::note(why_not.of_the_nic, c, "its sums apply the factors, which is the host's");
+    else if (const std::string& why = c.lowered->why_not_offloaded(); !why.empty())
+      reasons::note(why_not.of_the_nic, c, why);
+    else return {&c, seconds ? *seconds : written(), {}};
   }
-  return {nullptr, 0, first_reason.empty() ? "no choreography can do it" : first_reason};
+  return {nullptr, 0, why_not.first()};
 }
 
 }  // namespace troupe

@@ -631,8 +631,8 @@ struct planner::impl {
     std::vector<contender> all;
     const nic_choice chosen = choose_for_nic(all, task);
     if (chosen.who == nullptr) {
-      // Who has asked for all hears of the first one that is not; `troupe explain` tells of each.
-      const bool asked = options.offload == "always" && !std::exchange(told_of_offload, true);
+      // Who has asked for all hears of the first one that is not, though there was something to do; `troupe explain` tells of each.
+      const bool asked = options.offload == "always" && task.ranks() > 1 && !std::exchange(told_of_offload, true);
       log->log(asked ? spdlog::level::warn : spdlog::level::info, "{}: not offloaded: {}", to_string(task.what),
                chosen.why_not);
       return nullptr;

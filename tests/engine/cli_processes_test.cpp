@@ -182,6 +182,26 @@ TEST_CASE("processes: progress on a terminal, as of one process") {
   CHECK(times_in(contents(out), "# troupe 2 ranks") == 1);
 }
 
+TEST_CASE("what is not offloaded is no news where a rank is alone") {
+  const auto told = [](const std::string& ranks) {
+    const outcome o = run("bench -b 8 -e 8 -n 1 -w 0 --set engine.offload=always --set engine.credits=32 -t " + ranks);
+    CHECK(o.code == 0);
+    return o.err;
+  };
+  CHECK(told("1") == "");
+  check_says(told("2"), "not offloaded: ");
+}
+
+TEST_CASE("explain predicts what the NIC takes for a score of one's own") {
+  const outcome o = run("explain all_reduce --ranks 4 --bytes 1M --set engine.offload=always --config '" +
+                        config_folder() + "own_score.toml' --set engine.choreography=tree_of_four --json");
+  CHECK(o.code == 0);
+  const json offload = json::parse(o.out)["offload"];
+  CAPTURE(offload.dump());
+  CHECK(offload["choreography"] == "tree_of_four");
+  CHECK(offload["predicted_us"].is_number());
+}
+
 TEST_CASE("processes: explain says whose NIC performs, and why none does") {
   const auto of = [](const std::string& where) {
     const outcome o = run("explain all_reduce --ranks 4 --bytes 1M --set engine.offload=always" + where);
@@ -195,6 +215,8 @@ TEST_CASE("processes: explain says whose NIC performs, and why none does") {
     check_says(of(where), "offloaded: the NIC of each host's first process performs it, with ");
   check_says(of(" --processes 2x2 --set engine.protocol=simple"),
              "not offloaded: this engine has no boards to post at");
+  // Not why a choreography cannot that does not offer it anyway.
+  check_says(of(" --set engine.credits=32"), "not offloaded: double_binary_tree cannot: ");
   // Copies of ordinary memory of other processes take time, too.
   const auto predicted = [&](const std::string& where) {
     return json::parse(of(" --json" + where))["offload"]["predicted_us"].get<double>();

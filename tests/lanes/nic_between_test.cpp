@@ -404,6 +404,29 @@ TEST_CASE("nic between: a home without ranks reads the descriptors once for a pl
     }
 }
 
+TEST_CASE(
+    "nic between: a home without ranks reads the descriptors of eight sizes once, in whatever order they are called") {
+  constexpr std::size_t sizes = 8;
+  hosted_job j{3};
+  j.both.maps = true;
+  epoch_t epoch = 0;
+  for (int round = 0; round < 3; ++round)
+    for (std::size_t k = 0; k < sizes; ++k, ++epoch) {
+      const std::size_t count = 100 + 7 * k;
+      for (rank_t r = 0; r < 3; ++r) {
+        const auto at = static_cast<std::size_t>(r);
+        nic_posting p =
+            nic_sum_posting(j.how, r, epoch, 7, std::span{j.in[at]}.first(count), std::span{j.out[at]}.first(count));
+        p.program = nullptr;  // as a rank posts
+        REQUIRE(j.other->post(j.clients[at], p));
+      }
+      j.finish();
+      for (const auto& o : j.out) CHECK(std::all_of(o.begin(), o.begin() + 100, [](std::int32_t x) { return x == 6; }));
+    }
+  CHECK(j.both.copies == sizes);
+  CHECK(j.desk.empty());
+}
+
 TEST_CASE("nic between: descriptors that reach beyond what a rank has posted, or are none, fail the operation there") {
   hosted_job j{3};
   j.bytes_told = 8;

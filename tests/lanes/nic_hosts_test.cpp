@@ -372,10 +372,10 @@ TEST_CASE("nic hosts: more communicators at once than a NIC has names for fail w
       const auto& ended = each->clients[static_cast<std::size_t>(r)]->ended;
       if (ended.empty()) continue;
       ++failed;
-      CHECK(ended.front().second->text.find("256 operations at once") != std::string::npos);
+      CHECK(ended.front().second->text.find("224 operations between hosts at once") != std::string::npos);
       each->recall(1 - r, 0);  // as its rank does when it hears of that
     }
-  CHECK(failed == 2 * (many - offload::most_jobs));
+  CHECK(failed == 2 * (many - nic_desk::most_between_hosts));
   w.finish();
   int well = 0;
   for (const group* each : g) well += each->right(0) ? 1 : 0;

@@ -190,6 +190,81 @@ TEST_CASE("nic desk: scratch is for what is being performed, is bounded, and com
   CHECK(narrow.scratch().retained == 0);
 }
 
+TEST_CASE("nic desk: others are performed beside an operation that needs more scratch than all may have, and past the "
+          "next one") {
+  constexpr int ranks = 8;
+  const auto needs = [&](const party& p) {
+    std::size_t bytes = 0;
+    for (rank_t r = 0; r < ranks; ++r) bytes += p.how->descriptors_of(r, p.count)->scratch_bytes;
+    return bytes;
+  };
+  party large(ranks, 2'000'000, "double_binary_tree"), next(ranks, 2'000'000, "double_binary_tree");
+  party small(ranks, 1000, "double_binary_tree"), behind(ranks, 1000, "double_binary_tree");
+  const std::size_t few = 3 * needs(small);
+  REQUIRE(needs(large) > few);
+  nic_desk desk{nic_config(), few};
+  epoch_t epoch = 0;
+  const auto post = [&](party& p) {
+    for (rank_t r = 0; r < ranks; ++r) p.post(desk, r, epoch);
+    ++epoch;
+  };
+  const auto go_on = [&](const party& until) {
+    for (int turns = 0; turns < 1000 && !until.right(); ++turns) desk.turn(picoseconds{0});
+    CHECK(until.right());
+  };
+  post(large);
+  desk.turn(picoseconds{0});
+  post(small);
+  go_on(small);
+  CHECK_FALSE(large.right());
+  post(next);
+  post(behind);
+  go_on(behind);
+  CHECK_FALSE(large.right());
+  CHECK(next.untouched());
+  finish(desk);
+  CHECK(large.right());
+  CHECK(next.right());
+  CHECK(desk.empty());
+  CHECK(desk.scratch().in_use == 0);
+  CHECK(desk.scratch().high_water <= (needs(large) + few) * 5 / 4);
+}
+
+TEST_CASE("nic desk: what needs little scratch does not wait behind what needs much, and what needs none waits for "
+          "nobody's") {
+  constexpr int ranks = 8;
+  const auto needs = [&](const party& p) {
+    std::size_t bytes = 0;
+    for (rank_t r = 0; r < ranks; ++r) bytes += p.how->descriptors_of(r, p.count)->scratch_bytes;
+    return bytes;
+  };
+  party first(ranks, 1'000'000, "double_binary_tree"), second(ranks, 1'000'000, "double_binary_tree");
+  std::vector<std::unique_ptr<party>> brief;
+  for (int k = 0; k < 40; ++k) brief.push_back(std::make_unique<party>(ranks, 100, "double_binary_tree"));
+  const std::size_t most = needs(first) * 3 / 2;  // room for one of them
+  REQUIRE(needs(*brief[0]) * 32 < most);
+  nic_desk desk{nic_config(), most};
+  epoch_t epoch = 0;
+  const auto post = [&](party& p) {
+    for (rank_t r = 0; r < ranks; ++r) p.post(desk, r, epoch);
+    ++epoch;
+  };
+  post(first);
+  desk.turn(picoseconds{0});
+  post(second);
+  for (auto& p : brief) post(*p);
+  for (int turns = 0; turns < 1000 && !brief.back()->right(); ++turns) desk.turn(picoseconds{0});
+  for (auto& p : brief) CHECK(p->right());
+  CHECK_FALSE(first.right());
+  CHECK(second.untouched());
+  finish(desk);
+  CHECK(first.right());
+  CHECK(second.right());
+  CHECK(desk.empty());
+  CHECK(desk.scratch().in_use == 0);
+  CHECK(desk.scratch().high_water <= most * 5 / 4);
+}
+
 TEST_CASE("nic arrivals: the last of an operation's ranks is told so, and none before") {
   nic_arrivals all;
   for (epoch_t first : {epoch_t{0}, epoch_t{1} << 40}) {
@@ -247,6 +322,27 @@ TEST_CASE("nic thread: blocking and started operations of several threads, besid
     for (auto& t : threads) t.join();
     CHECK(wrong == 0);
   }
+}
+
+TEST_CASE("nic thread: who posts compiles no descriptors; the NIC does, when all have posted") {
+  constexpr int ranks = 3;
+  constexpr std::size_t count = 1000;
+  house o(ranks);
+  const auto how = nic_sum_plan(ranks, count);
+  const auto ask = [&] { how->nic()->descriptors.get(count, []() -> descriptor_cache::list { throw ranks; }); };
+  std::vector<std::vector<std::int32_t>> in(ranks, std::vector<std::int32_t>(count, 1)), out(in);
+  std::vector<completion_ptr> open;
+  for (rank_t r = 0; r < ranks; ++r) {
+    CHECK_THROWS_AS(ask(), int);  // there are none
+    const auto at = static_cast<std::size_t>(r);
+    open.push_back(start(o.table(), r, how, in[at].data(), out[at].data()));
+  }
+  for (const auto& done : open) {
+    wait_for(done);
+    CHECK_FALSE(done->why());
+  }
+  ask();
+  for (const auto& each : out) CHECK(each == std::vector<std::int32_t>(count, ranks));
 }
 
 TEST_CASE(

@@ -195,6 +195,29 @@ TEST_CASE("nicd that is missing is an error that says what to start, in every pr
   }
 }
 
+TEST_CASE("nicd: processes of a host that name different ones are told so, and join nothing") {
+  nic_process one, another;
+  const auto all = run_processes(3, [&](const member& m) {
+    troupe::engine e{by_nicd(m.process == 0 ? one.address() : another.address())};
+    try {
+      communicator comm = e.join(m.how());
+      m.say("joined");
+    } catch (const troupe::error& failed) {
+      m.say((failed.code_value() == troupe::errc::bad_config ? "bad_config " : "another error ") +
+            std::string{failed.what()});
+    }
+  });
+  for (const ended& each : all) {
+    CHECK(each.exit == 0);
+    CHECK_FALSE(each.late);
+    REQUIRE(each.said.size() == 1);
+    CHECK_MESSAGE(each.said[0].find("bad_config ") == 0, each.said[0]);
+    CHECK_MESSAGE(each.said[0].find("engine.nic") != std::string::npos, each.said[0]);
+  }
+  CHECK(one.lives());
+  CHECK(another.lives());
+}
+
 TEST_CASE("nicd lets go of a process that is killed: those who are left go on by it, and so does another job") {
   nic_process nic;
   for (const bool shared : {false, true})

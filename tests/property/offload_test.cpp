@@ -118,3 +118,53 @@ TEST_CASE("sums of floats by the NIC have the same bits in every run") {
     CHECK(got == first);
   }
 }
+
+TEST_CASE("a call that insists on a protocol is not the NIC's, an engine's wish for one leaves it free") {
+  troupe::engine_options options;
+  options.offload = "always";
+  options.protocol = "ll";
+  troupe::planner plans(options);
+  troupe::call c;
+  c.what = troupe::collective::all_reduce;
+  c.type = troupe::datatype::f32;
+  c.count = 100;
+  const auto why_not = [&](troupe::message_protocol how) {
+    c.protocol = how;
+    return plans.offload_of(c, troupe::layout::flat(2)).why_not;
+  };
+  CHECK(why_not(troupe::message_protocol::unset) == "");
+  CHECK(why_not(troupe::message_protocol::automatic) == "");
+  CHECK(why_not(troupe::message_protocol::ll) == "the call asks for the protocol ll, and a NIC has its own");
+  c.protocol = troupe::message_protocol::simple;
+  c.offload = true;
+  CHECK(plans.plan_for(c, troupe::layout::flat(2))->nic() == nullptr);
+}
+
+TEST_CASE("where sums are folded in rank order the NIC is given the choreography that has the least to do so") {
+  const auto prospect = [](const char* by, troupe::determinism level) {
+    troupe::engine_options options;
+    options.offload = "always";
+    options.choreography = by;
+    options.tuning = "none";
+    troupe::planner plans(options);
+    troupe::call c;
+    c.what = troupe::collective::all_reduce;
+    c.type = troupe::datatype::f32;
+    c.count = 1 << 18;
+    c.level = level;
+    return plans.offload_of(c, troupe::layout::flat(6));
+  };
+  const auto chosen = prospect("auto", troupe::determinism::topology_stable);
+  double least = 1;
+  for (const char* by : {"ring", "double_binary_tree", "halving_doubling", "recursive_doubling", "direct_full_mesh"}) {
+    CAPTURE(by);
+    const auto folded = prospect(by, troupe::determinism::topology_stable);
+    REQUIRE(folded.why_not == "");
+    // Contributions travel one by one, except where they do anyway.
+    if (std::string{by} != "direct_full_mesh")
+      CHECK(folded.predicted_seconds > 1.2 * prospect(by, troupe::determinism::run_stable).predicted_seconds);
+    CHECK(chosen.predicted_seconds <= folded.predicted_seconds);
+    least = std::min(least, folded.predicted_seconds);
+  }
+  CHECK(chosen.predicted_seconds == least);
+}

@@ -7,6 +7,7 @@
 
 #include "memory/error.hpp"
 #include "protocols/offload/packed_programs.hpp"
+#include "protocols/plan.hpp"
 
 namespace troupe::actors {
 
@@ -111,11 +112,12 @@ bool nic_between::post(const nic_client_ptr& who, const nic_posting& what) {
 
 /// What rank 0's head names. Made once for a plan and size, of the last few; else found. @pre locked
 const nic_between::kept_programs& nic_between::pack_for(const nic_posting& what) {
-  const auto same = [&](const kept_programs& k) { return k.of == what.program; };
+  const auto same = [&](const kept_programs& k) { return k.of == what.how && k.elements == what.elements; };
   if (const auto known = std::ranges::find_if(kept_, same); known != kept_.end()) return *known;
+  const auto program = what.how->descriptors_of(what.rank, what.elements);
   auto bytes = std::make_shared<const std::vector<std::byte>>(
-      offload::pack({what.program.get(), static_cast<std::size_t>(what.ranks)}));
-  return place_for_programs() = {++programs_made_, what.program, std::move(bytes), nullptr};
+      offload::pack({program.get(), static_cast<std::size_t>(what.ranks)}));
+  return place_for_programs() = {++programs_made_, what.how, what.elements, std::move(bytes), nullptr};
 }
 
 void nic_between::forget_posted(rank_t rank, epoch_t epoch) {
@@ -205,7 +207,7 @@ bool nic_between::bring_programs(const head& what, nic_posting& into) {
   auto all = offload::unpack(bytes);
   if (!all) return true;
   into.programs = std::make_shared<const std::vector<offload::rank_program>>(*std::move(all));
-  place_for_programs() = {what.program_number, nullptr, nullptr, into.programs};
+  place_for_programs() = {what.program_number, nullptr, 0, nullptr, into.programs};
   return true;
 }
 

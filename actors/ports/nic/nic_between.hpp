@@ -135,7 +135,8 @@ private:
   /// Of a plan and size. In a rank's process packed, at home as it reads them.
   struct kept_programs {
     std::uint64_t number = 0;
-    std::shared_ptr<const offload::rank_program> of;  ///< rank 0's, which lie before the others'
+    std::shared_ptr<const plan> of;
+    std::size_t elements = 0;
     packed bytes;
     std::shared_ptr<const std::vector<offload::rank_program>> all;
   };

@@ -14,10 +14,8 @@ namespace troupe::actors {
 namespace {
 /// Rounds of all units between two looks at what has been handed in.
 constexpr int rounds_a_turn = 16;
-/// In the NIC at once, beyond which operations wait.
-constexpr std::size_t most_sequences = 8192;
-/// Of the NIC's names for operations those that younger ones of communicators on several hosts leave to others.
-constexpr int kept_for_oldest = offload::most_jobs / 2;
+/// Operations that need little are at least so many together.
+constexpr std::size_t few_at_least = 8;
 }  // namespace
 
 offload_config nic_config() {
@@ -37,7 +35,10 @@ offload_config nic_config() {
 }
 
 nic_desk::nic_desk(const offload_config& config, std::size_t most_scratch)
-    : most_scratch_(most_scratch), scratch_(most_scratch), nic_(config), by_id_(offload::most_jobs) {
+    : scratch_(most_scratch), nic_(config), by_id_(offload::most_jobs) {
+  lines_[0].most = most_scratch / 4;
+  lines_[1].most = most_scratch - lines_[0].most;
+  between_hosts().most = most_scratch;
   for (int id = offload::most_jobs - 1; id >= 0; --id) free_.push_back(static_cast<std::uint8_t>(id));
 }
 
@@ -55,7 +56,8 @@ void nic_desk::post(nic_client_ptr who, nic_posting&& what) {
   } catch (...) {
     return fail(which, of, errc::aborted, text_of(std::current_exception()), picoseconds{0});
   }
-  ready_.push_back(which);
+  of.ready_as = ++completed_;
+  line_of(of).ready.push_back(which);
 }
 
 namespace {
@@ -84,6 +86,8 @@ void nic_desk::complete(const key& which, job& what) {
       p.what.type = like.type;
       p.what.reduction = like.reduction;
       lay_out(p);
+    } else if (p.what.program == nullptr) {
+      p.what.program = p.what.how->descriptors_of(p.what.rank, p.what.elements);
     }
     what.sequences += p.what.program->sequences.size();
     what.scratch_bytes += p.what.program->scratch_bytes + p.staged.bytes;
@@ -99,7 +103,7 @@ void nic_desk::recall(nic_client& who, std::uint64_t communicator, epoch_t epoch
   if (const auto at = jobs_.find(which); at != jobs_.end()) {
     job& of = at->second;
     of.broken = true;
-    std::erase(ready_, which);
+    std::erase(line_of(of).ready, which);
     if (of.runs_as) stop(which, of, now);
     std::erase_if(of.parts, [&](const part& p) { return p.what.rank == rank; });
     if (of.parts.empty()) jobs_.erase(at);
@@ -110,7 +114,7 @@ void nic_desk::recall(nic_client& who, std::uint64_t communicator, epoch_t epoch
 void nic_desk::forget(std::uint64_t communicator, picoseconds now) {
   for (auto at = jobs_.lower_bound({communicator, 0}); at != jobs_.end() && at->first.first == communicator;) {
     job& of = at->second;
-    std::erase(ready_, at->first);
+    std::erase(line_of(of).ready, at->first);
     if (of.runs_as) {
       nic_.abort(*of.runs_as, now);
       release(of);
@@ -121,52 +125,45 @@ void nic_desk::forget(std::uint64_t communicator, picoseconds now) {
 }
 
 void nic_desk::release(job& what) {
-  across_ -= what.across != nullptr ? 1 : 0;
   free_.push_back(what.runs_as->id);
-  sequences_ -= what.sequences;
-  scratch_bytes_ -= what.scratch_bytes;
+  across_ -= what.across != nullptr ? 1 : 0;
+  (what.across != nullptr ? sequences_across_ : sequences_) -= what.sequences;
+  line_of(what).bytes -= what.scratch_bytes;
   what.runs_as.reset();
 }
 
 // -- what is complete begins --------------------------------------------------------------------------------------------
 
-/// What one host alone performs ends whatever others do, and can be waited for. What other hosts perform, too, holds its room until all of them have
-/// begun it: two hosts that have no room but for different ones would wait for each other. So of a communicator's the oldest begins in any case, which
-/// is the same one everywhere; hence the oldest that has not ended anywhere is under way everywhere, and ends.
-bool nic_desk::has_room_for(const key& which, const job& what) const {
-  if (under_way() == 0) return true;
-  if (free_.empty()) return false;
-  if (what.across != nullptr && is_oldest(which)) return true;
-  if (what.across != nullptr && across_ >= kept_for_oldest) return false;
-  return sequences_ + what.sequences <= most_sequences && scratch_bytes_ + what.scratch_bytes <= most_scratch_;
+nic_desk::line& nic_desk::line_of(const job& what) {
+  if (what.across != nullptr) return between_hosts();
+  line& little = lines_[0];
+  line& much = lines_[1];
+  if (what.scratch_bytes <= little.most / few_at_least) return little;
+  return what.scratch_bytes <= much.most ? much : lines_[2];
 }
 
-/// All names are held by operations that may wait for other hosts, which may wait for this one.
-bool nic_desk::can_never_begin(const key& which, const job& what) const {
-  return free_.empty() && across_ == offload::most_jobs && what.across != nullptr && is_oldest(which);
-}
-
-/// In order, but for those that begin in any case.
-void nic_desk::begin_ready(picoseconds now) {
-  bool full = false;
-  for (std::size_t i = 0; i < ready_.size();) {
-    const key which = ready_[i];
-    job& of = jobs_.at(which);
-    const bool never = can_never_begin(which, of);
-    const bool begins = has_room_for(which, of) && (!full || (of.across != nullptr && is_oldest(which)));
-    full = full || !begins;
-    if (!begins && !never) {
-      ++i;
-      continue;
-    }
-    ready_.erase(ready_.begin() + static_cast<std::ptrdiff_t>(i));
-    if (begins) begin(which, of, now);
-    else
-      fail(which, of, errc::unsupported,
-           "the NIC has " + std::to_string(offload::most_jobs) +
-               " operations at once at most, and so many communicators between hosts have one under way",
-           now);
+/// Null: none of those that wait can begin. Of the lines' first ones whose scratch there is, the one that was complete first.
+nic_desk::line* nic_desk::next_line() {
+  line* next = nullptr;
+  std::uint64_t first = 0;
+  for (line& l : lines_) {
+    if (l.ready.empty() || &l == &between_hosts()) continue;
+    const job& what = jobs_.at(l.ready.front());
+    if (l.bytes > 0 && l.bytes + what.scratch_bytes > l.most) continue;
+    if (next == nullptr || what.ready_as < first) next = &l, first = what.ready_as;
   }
+  if (next == nullptr || under_way() == 0) return next;
+  const job& what = jobs_.at(next->ready.front());
+  return free_.empty() || sequences_ + what.sequences > most_sequences ? nullptr : next;
+}
+
+void nic_desk::begin_ready(picoseconds now) {
+  while (line* const next = next_line()) {
+    const key which = next->ready.front();
+    next->ready.pop_front();
+    begin(which, jobs_.at(which), now);
+  }
+  begin_ready_across(now);
 }
 
 void nic_desk::begin(const key& which, job& what, picoseconds now) {
@@ -174,8 +171,8 @@ void nic_desk::begin(const key& which, job& what, picoseconds now) {
   free_.pop_back();
   by_id_[what.runs_as->id] = which;
   across_ += what.across != nullptr ? 1 : 0;
-  sequences_ += what.sequences;
-  scratch_bytes_ += what.scratch_bytes;
+  (what.across != nullptr ? sequences_across_ : sequences_) += what.sequences;
+  line_of(what).bytes += what.scratch_bytes;
   try {
     for (part& p : what.parts) p.here = stage_for(p);
     if (std::ranges::none_of(what.parts, [](const part& p) { return p.staged.reads; }))
@@ -224,12 +221,11 @@ void nic_desk::fail(const key& which, job& what, errc code, const std::string& w
 // -- a turn -------------------------------------------------------------------------------------------------------------
 
 bool nic_desk::turn(picoseconds now) {
-  if (!ready_.empty()) begin_ready(now);
+  begin_ready(now);
   if (const auto due = nic_.next_deadline(); due && *due <= now) nic_.elapse(now);
   bool more = copy_some(now);
   for (int round = 0; round < rounds_a_turn && (round == 0 || more); ++round) more = perform(now);
-  return more || !coming_.empty() || !leaving_.empty() ||
-         (!ready_.empty() && has_room_for(ready_.front(), jobs_.at(ready_.front())));
+  return more || !coming_.empty() || !leaving_.empty() || next_line() != nullptr || next_across().has_value();
 }
 
 /// A packet of a sequence in every unit, and what follows from it. False: nothing could be done.

@@ -16,8 +16,11 @@
 //
 // Bounded by what ranks have under way, which is 32 operations each. Operations beyond the NIC's jobs and sequences wait in the order in
 // which they became complete. Scratch is the desk's own, from the beginning of an operation to the end of each part: what is posted and waits for
-// others has none, and operations beyond `most_scratch` wait, too, unless none is in the NIC.
+// others has none. Those that need little have a quarter of `most_scratch`, those that need more the rest, and of those that need more than that alone
+// one is in the NIC at a time, beside the others. Whoever has no room waits behind those of his kind alone: else short operations would wait for long ones,
+// whosesoever they are. Descriptors are compiled here, not by who posts.
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -56,8 +59,9 @@ struct nic_posting {
   int ranks = 1;
   int ranks_here = 0;  ///< of them those for whom this NIC performs; 0: all
   std::uint64_t fingerprint = 0;
-  std::shared_ptr<const offload::rank_program> program;  ///< for behind_one_nic(); of a rank elsewhere null
-  memory_map memory{};                                   ///< without scratch
+  std::shared_ptr<const offload::rank_program>
+      program;          ///< for behind_one_nic(); null: `how` has it, or of a rank elsewhere those who bring it
+  memory_map memory{};  ///< without scratch
   datatype type = datatype::u8;
   op reduction{};
   // Where ranks live in several processes (nic_between.hpp):
@@ -91,8 +95,10 @@ using nic_client_ptr = std::shared_ptr<nic_client>;
 class nic_desk {
 public:
   static constexpr std::size_t default_scratch = std::size_t{32} << 20;
+  /// Operations between hosts in the NIC at once. The rest of its names is for those that no other host has a part in, which end by themselves.
+  static constexpr int most_between_hosts = offload::most_jobs * 7 / 8;
 
-  /// @param most_scratch bytes of operations in the NIC, and of blocks that are kept for the next ones
+  /// @param most_scratch bytes of operations in the NIC, besides one that needs more, and of blocks that are kept for the next ones
   explicit nic_desk(const offload_config& config = nic_config(), std::size_t most_scratch = default_scratch);
 
   void post(nic_client_ptr who, nic_posting&& what);
@@ -117,6 +123,8 @@ public:
   arena::statistics scratch() const { return scratch_.usage(); }
 
 private:
+  /// In the NIC at once, of operations that other hosts have a part in, and of those that none has.
+  static constexpr std::size_t most_sequences = 8192;
   using key = std::pair<std::uint64_t, epoch_t>;
   /// Of a rank elsewhere, as the NIC works on it: in memory that both map, or copies of the desk's.
   struct stage {
@@ -147,6 +155,7 @@ private:
     std::optional<offload_job> runs_as;
     bool broken = false;  ///< somebody has recalled his part
     std::size_t sequences = 0, scratch_bytes = 0;
+    std::uint64_t ready_as = 0;  ///< the number of those that were complete before it
     // Where other hosts' NICs perform, too:
     nic_hosts* across = nullptr;
     std::vector<told> ready;                  ///< of them
@@ -154,6 +163,12 @@ private:
     bool in_nic = false;                      ///< with all its parts
     bool again = false;                       ///< something was sent twice
     std::vector<offload_channel_name> early;  ///< channels of which something came before it began
+  };
+  /// Operations that wait for one another: `most` bytes of them are in the NIC, or a single one that needs more.
+  struct line {
+    std::deque<key> ready;  ///< complete, and not begun
+    std::size_t bytes = 0;  ///< of those in the NIC, until all their parts have ended
+    std::size_t most = 0;
   };
 
   void complete(const key& which, job& what);
@@ -171,8 +186,12 @@ private:
   void let_go_of_links(const key& which, const job& what);
   bool is_oldest(const key& which) const { return jobs_.lower_bound({which.first, 0})->first == which; }
   void conclude(std::map<key, job>::iterator which, std::vector<part>::iterator mine, const failure_ptr& why);
-  bool has_room_for(const key& which, const job& what) const;
-  bool can_never_begin(const key& which, const job& what) const;
+  line& line_of(const job& what);
+  line* next_line();
+  line& between_hosts() { return lines_.back(); }
+  const line& between_hosts() const { return lines_.back(); }
+  std::optional<std::size_t> next_across() const;
+  void begin_ready_across(picoseconds now);
   void begin_ready(picoseconds now);
   void begin(const key& which, job& what, picoseconds now);
   void stop(const key& which, job& what, picoseconds now);
@@ -181,20 +200,21 @@ private:
   void ended(const offload_completion& what);
   bool perform(picoseconds now);
 
-  const std::size_t most_scratch_;
   arena scratch_;
   offload_nic nic_;
   std::map<key, job> jobs_;
   std::map<key, std::vector<told>> told_;       ///< of operations that nobody has posted here yet
-  std::deque<key> ready_;                       ///< complete, and not begun
+  /// Of those that need little scratch, much, and more than all others together may have; and of those that other hosts perform, too.
+  std::array<line, 4> lines_;
+  std::uint64_t completed_ = 0;
   std::deque<key> coming_;                      ///< begun, and inputs are being copied from elsewhere
   std::deque<std::pair<key, rank_t>> leaving_;  ///< performed, and the rank's output is being copied to it
   std::vector<std::uint8_t> free_;
   std::vector<key> by_id_;
   std::uint64_t serial_ = 0;
-  int across_ = 0;                 ///< operations in the NIC that other hosts perform, too
-  std::size_t sequences_ = 0;      ///< of operations in the NIC …
-  std::size_t scratch_bytes_ = 0;  ///< … until all their parts have ended
+  int across_ = 0;             ///< operations in the NIC that other hosts perform, too …
+  std::size_t sequences_across_ = 0;
+  std::size_t sequences_ = 0;  ///< of the others
 };
 
 }  // namespace troupe::actors

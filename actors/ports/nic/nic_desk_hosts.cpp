@@ -2,6 +2,7 @@
 // Operations that other hosts' NICs perform, too (nic_hosts.hpp): what a desk says to them, and hears.
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
 #include "actors/ports/nic/nic_desk.hpp"
@@ -9,6 +10,40 @@
 #include "memory/error.hpp"
 
 namespace troupe::actors {
+
+/// What no other host has a part in ends whatever others do, and can be waited for. What they perform, too, holds its room until all have begun it: two
+/// hosts that had room for different ones only would wait for each other, and so would ranks that first wait for something else. So they have room of
+/// their own, and of a communicator's the oldest begins in any case, which is the same one everywhere; hence the oldest that has not ended anywhere
+/// is under way everywhere, and ends. Nothing: none of those that wait can begin, or has to fail.
+std::optional<std::size_t> nic_desk::next_across() const {
+  const line& all = between_hosts();
+  bool full = across_ >= most_between_hosts / 2;
+  for (std::size_t i = 0; i < all.ready.size(); ++i) {
+    const job& what = jobs_.at(all.ready[i]);
+    full = full || (all.bytes > 0 && all.bytes + what.scratch_bytes > all.most) ||
+           sequences_across_ + what.sequences > most_sequences;
+    if (full && !is_oldest(all.ready[i])) continue;
+    if (!free_.empty() || across_ == most_between_hosts) return i;
+  }
+  return std::nullopt;
+}
+
+void nic_desk::begin_ready_across(picoseconds now) {
+  while (const auto next = next_across()) {
+    auto& ready = between_hosts().ready;
+    const key which = ready[*next];
+    ready.erase(ready.begin() + static_cast<std::ptrdiff_t>(*next));
+    if (across_ < most_between_hosts) {
+      begin(which, jobs_.at(which), now);
+      continue;
+    }
+    // The others may wait for hosts that wait for this one.
+    fail(which, jobs_.at(which), errc::unsupported,
+         "the NIC has " + std::to_string(most_between_hosts) +
+             " operations between hosts at once at most, and so many communicators have one under way",
+         now);
+  }
+}
 
 /// What it works on is here.
 void nic_desk::say_ready(const key& which, job& what, picoseconds now) {

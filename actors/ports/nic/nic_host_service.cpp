@@ -110,6 +110,7 @@ public:
   }
   /// Somebody of it has ended: who has not met by now never will.
   void abandon() { abandoned_.store(true); }
+  bool abandoned() const { return abandoned_.load(); }
 
   struct communicator {
     std::shared_ptr<nic_between> what;
@@ -117,6 +118,7 @@ public:
   };
   std::map<std::uint64_t, communicator> communicators;
   std::set<std::uint32_t> present;
+  bool divided = false;  ///< others of its processes on this host have another NIC process
 
   /// All that it was invited to is over.
   void end() {
@@ -356,6 +358,12 @@ void nic_host_service::hidden::enter(const connection& from) {
   }
   std::vector<std::uint32_t> places(w.process_of, w.process_of + std::min(w.ranks, nic_host::most_ranks));
   const auto beyond = [&](std::uint32_t p) { return p >= job.processes() || !job.present.contains(p); };
+  // All have met when one enters, and none can have met that has not said hello somewhere. The others of those here hear the same.
+  job.divided = job.divided || (!job.abandoned() && std::ranges::any_of(places, beyond));
+  if (job.divided)
+    throw error(
+        errc::bad_config,
+        "other processes of the job on this host have none, or another one; engine.nic must be the same in all");
   if (places.size() < 2 || std::ranges::any_of(places, beyond))
     throw error(errc::peer_lost, "a process of the communicator has ended, or is none of this host");
   job_on_host::communicator made;

@@ -127,8 +127,8 @@ private:
     seats free{on_->ranks};
     if (constexpr std::size_t most = offload::most_jobs; on_->nics && scenario_.jobs.size() > most)
       refuse(scenario_.jobs[most], scenario_.jobs[most].places.contains("copies") ? "copies" : "",
-             "a NIC knows at most " + std::to_string(most) + " jobs; there are " +
-                 std::to_string(scenario_.jobs.size()));
+             "where NICs perform there are at most " + std::to_string(most) +
+                 " jobs, those by hosts among them; there are " + std::to_string(scenario_.jobs.size()));
     for (std::size_t i = 0; i < scenario_.jobs.size(); ++i) {
       const study_job& j = scenario_.jobs[i];
       virtual_job made;
