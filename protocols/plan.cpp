@@ -117,12 +117,13 @@ std::shared_ptr<const direct_program> plan::direct_program_of_all() const {
 }
 
 /// A port for each lane. Ports have numbers of all NICs together, so the same descriptors are right whoever is behind which: they were proved for one.
-std::shared_ptr<const offload::rank_program> plan::descriptors_of(rank_t rank, std::size_t elements) const {
+std::shared_ptr<const offload::rank_program> plan::descriptors_of(rank_t rank, std::size_t elements,
+                                                                  std::span<const std::size_t> counts) const {
   const nic_plan& how = *nic();
-  const auto all = how.descriptors.get(elements, [&] {
+  const auto all = how.descriptors.get(elements, counts, [&] {
     auto places = offload::behind_one_nic(*notes);
     for (std::size_t r = 0; r < how.nodes.size(); ++r) places[r].node = how.nodes[r];
-    const call_shape sizes{elements, {}, {}, {}, size_of(work_type)};
+    const call_shape sizes{elements, counts, {}, {}, size_of(work_type)};
     return offload::compile(*notes, sizes, {how.credits, places, how.packet_bytes / size_of(work_type)});
   });
   return {all, &(*all)[static_cast<std::size_t>(rank)]};

@@ -128,7 +128,9 @@ public:
   /// Of all ranks. @pre direct()
   std::shared_ptr<const direct_program> direct_program_of_all() const;
   /// For exactly so many elements a block, since addresses and lengths are compiled into descriptors. @pre nic()
-  std::shared_ptr<const offload::rank_program> descriptors_of(rank_t rank, std::size_t elements) const;
+  /// @param counts of blocks that differ in size; empty: they are equal
+  std::shared_ptr<const offload::rank_program> descriptors_of(rank_t rank, std::size_t elements,
+                                                              std::span<const std::size_t> counts = {}) const;
 
   call_shape shape() const { return {count, {}, {}, {}, size_of(work_type)}; }
 

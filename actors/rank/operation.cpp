@@ -74,11 +74,15 @@ bool is_in_place(const operation& op, rank_t rank) {
   return op.what.root == rank && root_is_in_place(op.what, op.buffers());
 }
 
+/// A NIC's descriptors are of all ranks, which know nobody else's gaps between blocks.
+bool packs_input(const operation& op) { return op.plan->nic() != nullptr && !op.input_displacements.empty(); }
+bool packs_output(const operation& op) { return op.plan->nic() != nullptr && !op.output_displacements.empty(); }
+
 /// The plan's score takes the rank's buffers for one memory, and they are not, or are staged.
 bool joins_buffers(const operation& op, rank_t rank) {
   const plan& p = *op.plan;
   if (!p.in_place || (has_root(op.what.what) && op.what.root != rank)) return false;
-  return p.widened || p.scaled || !is_in_place(op, rank);
+  return p.widened || p.scaled || packs_input(op) || packs_output(op) || !is_in_place(op, rank);
 }
 
 /// Brings `count` elements to where the plan reads them: widened, scaled (pre_mul_sum), or only copied.
@@ -119,12 +123,14 @@ void join_buffers(operation& op, rank_t rank, arena& memory, memory_map& map) {
     map.output = op.result = map.input + own_block_begin(op.what, rank, {}) * width;
     return;
   }
-  if (p.widened) {
+  const bool stages = p.widened || packs_output(op);
+  if (stages) {
     op.staged_output = memory.acquire(output_elements(op, rank) * width);
     op.result = bytes_of(op.staged_output.data());
   }
-  map.output = p.widened ? op.result : bytes_of(op.output);
-  map.input = map.output + own_block_begin(op.what, rank, op.output_displacements) * width;
+  map.output = stages ? op.result : bytes_of(op.output);
+  const std::span<const std::size_t> gaps{op.output_displacements};
+  map.input = map.output + own_block_begin(op.what, rank, packs_output(op) ? gaps.first(0) : gaps) * width;
   stage_elements(op, bytes_of(op.input), map.input, input_elements(op, rank));
 }
 
@@ -139,11 +145,11 @@ memory_map bring_buffers(operation& op, rank_t rank, arena& memory) {
     join_buffers(op, rank, memory, map);
     return map;
   }
-  if (p.widened || p.scaled || keeps_input_apart(p, op.what, rank, op.buffers())) {
+  if (p.widened || p.scaled || packs_input(op) || keeps_input_apart(p, op.what, rank, op.buffers())) {
     stage_input(op, rank, memory);
     map.input = bytes_of(op.staged_input.data());
   }
-  if (p.widened) {
+  if (p.widened || packs_output(op)) {
     op.staged_output = memory.acquire(output_elements(op, rank) * size_of(p.work_type));
     map.output = op.result = bytes_of(op.staged_output.data());
   }
@@ -164,7 +170,9 @@ nic_posting prepare_for_nic(operation& op, rank_t rank, arena& memory) {
   made.reduction = op.what.reduction;
   if (made.reduction.kind == op_kind::avg || made.reduction.kind == op_kind::pre_mul_sum) made.reduction = sum;
   made.how = op.plan;
-  made.elements = moves_data(op.what.what) ? op.what.count : 0;
+  made.elements = moves_data(op.what.what) && op.what.uniform ? op.what.count : 0;
+  // Allocates, a word for each rank, with every call of a v-form.
+  if (!op.what.uniform) made.counts = std::make_shared<const std::vector<std::size_t>>(op.what.counts);
   made.input_bytes = input_elements(op, rank) * size_of(p.work_type);
   made.output_bytes = output_elements(op, rank) * size_of(p.work_type);
   return made;
@@ -350,6 +358,20 @@ std::shared_ptr<const assignment> prepare_pair(operation& op) {
   return result;
 }
 
+namespace {
+/// Blocks with gaps between them come packed one behind the other. Only what does not reduce has such outputs, so nothing is widened.
+void unpack_output(const operation& op) {
+  const std::size_t width = size_of(op.plan->work_type);
+  const std::byte* from = bytes_of(op.staged_output.data());
+  for (std::size_t block = 0; block < op.what.counts.size(); ++block) {
+    const std::size_t bytes = op.what.counts[block] * width;
+    if (bytes == 0) continue;
+    troupe::copy(bytes_of(op.output) + op.output_displacements[block] * width, from, bytes);
+    from += bytes;
+  }
+}
+}  // namespace
+
 void conclude(operation& op, rank_t rank, int ranks) {
   const plan& p = *op.plan;
   if (p.work() == step_work::timed_without_bytes) return;
@@ -359,7 +381,8 @@ void conclude(operation& op, rank_t rank, int ranks) {
   if (op.what.reduction.kind == op_kind::avg && is_reduction(op.what.what) && !p.divides)
     divide(p.work_type, static_cast<std::size_t>(contributor_count(op.what.what, ranks, op.what.root, rank)), result,
            result, count);
-  if (p.widened) convert(p.work_type, result, op.what.type, op.output, count);
+  if (packs_output(op)) unpack_output(op);
+  else if (p.widened) convert(p.work_type, result, op.what.type, op.output, count);
   else if (result != op.output) troupe::copy(op.output, result, count * size_of(p.work_type));
 }
 

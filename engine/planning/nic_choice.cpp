@@ -175,8 +175,8 @@ std::string why_not_by_nic(const planning_task& task, const engine_options& opti
   if (task.what.protocol != message_protocol::unset && task.what.protocol != message_protocol::automatic)
     return "the call asks for the protocol " + std::string{name(task.what.protocol)} + ", and a NIC has its own";
   if (task.what.pieces > 0) return "it is partitioned, and a NIC has a call's memory as a whole or not at all";
-  if (!task.what.uniform)
-    return "its blocks differ in size, and descriptors are kept for calls that come again with the same ones";
+  if (!knows_all_blocks(task.what))
+    return "its blocks differ in size, and a rank does not know all of them, which descriptors are made of";
   if (is_reduction(task.what.what) && task.what.reduction.kind == op_kind::user)
     return "a NIC reduces by operations of its own, not by a user's function";
   return {};

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 #include <mutex>
+#include <numeric>
 #include <optional>
 #include <shared_mutex>
 #include <span>
@@ -657,7 +658,8 @@ struct planner::impl {
 
   /// For all of its class, as plan_of(). @pre what.offload
   std::shared_ptr<const plan> plan_for_nic(const call& what, const layout& placement) {
-    if (!what.uniform) return nullptr;  // why_not_by_nic()
+    if (!knows_all_blocks(what)) return nullptr;  // why_not_by_nic()
+    if (!what.uniform) check_counts(what, placement.size(), what.counts);
     const plan_key_view key{troupe::class_of(what), placement};
     return cached_or(key, [&] {
       auto made = make_plan_for_nic(with_trees(task_of_class(what, placement, key.what.count)));
@@ -915,6 +917,10 @@ offload_wish offload_wish_of(const engine_options& options) {
 
 bool wants_offload(offload_wish wish, const call& what, int ranks, bool started) {
   if (wish != offload_wish::automatic) return wish == offload_wish::always;
+  if (!what.uniform)
+    return started && knows_all_blocks(what) &&
+           std::accumulate(what.counts.begin(), what.counts.end(), std::size_t{0}) >=
+               least_offloaded_bytes / size_of(what.type);
   const auto blocks = static_cast<std::size_t>(block_count(what.what, ranks) == 1 ? 1 : ranks);
   return started && moves_data(what.what) && what.count >= least_offloaded_bytes / size_of(what.type) / blocks;
 }

@@ -126,7 +126,13 @@ std::string lowered_score::why_no_descriptors(const score& as) {
   std::string why = offload::why_not_offloaded(*notes, how);
   if (!why.empty()) return why;
   if (!verified(1)->ok()) return "the verifier found a fault: " + to_string(*verified(1)->first_fault);
-  const call_shape few{static_cast<std::size_t>(notes->parts) + 1, {}, {}, {}, sizeof(double)};
+  const std::size_t each = static_cast<std::size_t>(notes->parts) + 1;
+  // Some have nothing, and some not as much as there are parts.
+  std::vector<std::size_t> counts;
+  if (!notes->uniform)
+    for (std::size_t block = 0; block < static_cast<std::size_t>(block_count(notes->what, notes->ranks)); ++block)
+      counts.push_back(block % 4 == 1 ? 0 : each + block % 3 - 1);
+  const call_shape few{each, counts, {}, {}, sizeof(double)};
   return offload::why_not_the_score({as, *verified(1), few}, offload::compile(*notes, few, how));
 }
 

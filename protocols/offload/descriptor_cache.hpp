@@ -2,10 +2,12 @@
 #pragma once
 // Descriptors of a plan, compiled for a size when it is first asked for. Calls of many sizes share a plan; the last few sizes are kept.
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -27,30 +29,36 @@ public:
     return *this;
   }
 
-  /// For `elements`, made by `make` if they are not kept. One rank makes them, and the others sleep until they are there.
+  /// For blocks of `elements`, or of `counts` if there are any, made by `make` if they are not kept. One rank makes them, and the others sleep
+  /// until they are there.
   template <class Make>
-  std::shared_ptr<const list> get(std::size_t elements, Make&& make) const {
-    if (auto known = find(elements)) return known;
+  std::shared_ptr<const list> get(std::size_t elements, std::span<const std::size_t> counts, Make&& make) const {
+    if (auto known = find(elements, counts)) return known;
     const std::lock_guard making(making_);
-    if (auto known = find(elements)) return known;
-    auto made = std::make_shared<const list>(std::forward<Make>(make)());
+    if (auto known = find(elements, counts)) return known;
+    kept fresh{elements, {counts.begin(), counts.end()}, std::make_shared<const list>(std::forward<Make>(make)())};
     const std::lock_guard lock(lock_);
-    kept_[next_] = {elements, made};
-    next_ = (next_ + 1) % kept_.size();
-    return made;
+    std::swap(kept_[next_], fresh);
+    const std::size_t which = std::exchange(next_, (next_ + 1) % kept_.size());
+    return kept_[which].all;
   }
 
 private:
-  std::shared_ptr<const list> find(std::size_t elements) const {
+  struct kept {
+    std::size_t elements = 0;
+    std::vector<std::size_t> counts;
+    std::shared_ptr<const list> all;
+  };
+  std::shared_ptr<const list> find(std::size_t elements, std::span<const std::size_t> counts) const {
     const std::lock_guard lock(lock_);
-    for (const auto& [size, all] : kept_)
-      if (all && size == elements) return all;
+    for (const kept& k : kept_)
+      if (k.all && k.elements == elements && std::ranges::equal(k.counts, counts)) return k.all;
     return nullptr;
   }
 
   mutable short_lock lock_;  ///< taken once a posting
   mutable std::mutex making_;
-  mutable std::array<std::pair<std::size_t, std::shared_ptr<const list>>, 4> kept_;
+  mutable std::array<kept, 4> kept_;
   mutable std::size_t next_ = 0;
 };
 

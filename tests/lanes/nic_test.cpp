@@ -329,7 +329,7 @@ TEST_CASE("nic thread: who posts compiles no descriptors; the NIC does, when all
   constexpr std::size_t count = 1000;
   house o(ranks);
   const auto how = nic_sum_plan(ranks, count);
-  const auto ask = [&] { how->nic()->descriptors.get(count, []() -> descriptor_cache::list { throw ranks; }); };
+  const auto ask = [&] { how->nic()->descriptors.get(count, {}, []() -> descriptor_cache::list { throw ranks; }); };
   std::vector<std::vector<std::int32_t>> in(ranks, std::vector<std::int32_t>(count, 1)), out(in);
   std::vector<completion_ptr> open;
   for (rank_t r = 0; r < ranks; ++r) {

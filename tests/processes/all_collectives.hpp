@@ -11,7 +11,7 @@
 
 namespace process_tests {
 
-/// Every collective that a NIC can perform, with counts that are drawn, started or waited for. Throws for wrong bytes. The same on all ranks.
+/// Every collective that a NIC can perform, and the v-forms whose counts all ranks know, with counts that are drawn, started or waited for. Throws for wrong bytes. The same on all ranks.
 inline void perform_all_collectives(troupe::communicator& comm, std::uint64_t drawn) {
   using namespace engine_tests;
   using troupe::all_collectives;
@@ -29,6 +29,12 @@ inline void perform_all_collectives(troupe::communicator& comm, std::uint64_t dr
       j.gaps = false;
       j.count = any_count(random, round < 5 ? 3'000 : 60'000);
       j.options.choreography.clear();
+      jobs.push_back(j);
+      if (what != collective::all_gather && what != collective::reduce_scatter) continue;
+      j.v_form = true;
+      j.gaps = round % 3 == 1;
+      for (int block = 0; block < comm.size(); ++block)
+        j.counts.push_back(random() % 4 == 0 ? 0 : any_count(random, round < 5 ? 3'000 : 60'000));
       jobs.push_back(std::move(j));
     }
     std::vector<rank_memory> memory;

@@ -26,14 +26,16 @@ troupe::engine_options any_offloading(random_engine& random, int ranks) {
 
 /// Whether the NIC performs such jobs, as the planner says.
 bool can_be_offloaded(troupe::planner& plans, const job& j) {
-  if (j.v_form) return false;
   troupe::call c;
   c.what = j.what;
+  c.uniform = !j.v_form;
+  if (j.v_form) c.counts = j.counts;
+  if (!knows_all_blocks(c)) return false;
   c.type = j.type;
   c.reduction = j.reduction;
   c.count = j.count;
   if (has_root(j.what)) c.root = j.root;
-  return plans.offload_of(c, troupe::layout::flat(j.ranks)).why_not.empty();
+  return plans.offload_of(c, troupe::layout::flat(j.ranks), j.v_form ? &j.counts : nullptr).why_not.empty();
 }
 
 }  // namespace

@@ -112,12 +112,15 @@ bool nic_between::post(const nic_client_ptr& who, const nic_posting& what) {
 
 /// What rank 0's head names. Made once for a plan and size, of the last few; else found. @pre locked
 const nic_between::kept_programs& nic_between::pack_for(const nic_posting& what) {
-  const auto same = [&](const kept_programs& k) { return k.of == what.how && k.elements == what.elements; };
+  const auto same = [&](const kept_programs& k) {
+    return k.of == what.how && k.elements == what.elements && (k.counts == nullptr) == (what.counts == nullptr) &&
+           (k.counts == nullptr || *k.counts == *what.counts);
+  };
   if (const auto known = std::ranges::find_if(kept_, same); known != kept_.end()) return *known;
-  const auto program = what.how->descriptors_of(what.rank, what.elements);
+  const auto program = what.descriptors_of(what.rank);
   auto bytes = std::make_shared<const std::vector<std::byte>>(
       offload::pack({program.get(), static_cast<std::size_t>(what.ranks)}));
-  return place_for_programs() = {++programs_made_, what.how, what.elements, std::move(bytes), nullptr};
+  return place_for_programs() = {++programs_made_, what.how, what.elements, what.counts, std::move(bytes), nullptr};
 }
 
 void nic_between::forget_posted(rank_t rank, epoch_t epoch) {
@@ -207,7 +210,7 @@ bool nic_between::bring_programs(const head& what, nic_posting& into) {
   auto all = offload::unpack(bytes);
   if (!all) return true;
   into.programs = std::make_shared<const std::vector<offload::rank_program>>(*std::move(all));
-  place_for_programs() = {what.program_number, nullptr, 0, nullptr, into.programs};
+  place_for_programs() = {what.program_number, nullptr, 0, nullptr, nullptr, into.programs};
   return true;
 }
 

@@ -137,6 +137,7 @@ private:
     std::uint64_t number = 0;
     std::shared_ptr<const plan> of;
     std::size_t elements = 0;
+    std::shared_ptr<const std::vector<std::size_t>> counts;
     packed bytes;
     std::shared_ptr<const std::vector<offload::rank_program>> all;
   };

@@ -2,6 +2,7 @@
 #include "actors/ports/nic/nic_desk.hpp"
 
 #include <algorithm>
+#include <span>
 
 #include "actors/ports/nic/nic_hosts.hpp"
 #include "memory/error.hpp"
@@ -40,6 +41,10 @@ nic_desk::nic_desk(const offload_config& config, std::size_t most_scratch)
   lines_[1].most = most_scratch - lines_[0].most;
   between_hosts().most = most_scratch;
   for (int id = offload::most_jobs - 1; id >= 0; --id) free_.push_back(static_cast<std::uint8_t>(id));
+}
+
+std::shared_ptr<const offload::rank_program> nic_posting::descriptors_of(rank_t which) const {
+  return how->descriptors_of(which, elements, counts ? std::span{*counts} : std::span<const std::size_t>{});
 }
 
 void nic_desk::post(nic_client_ptr who, nic_posting&& what) {
@@ -81,13 +86,12 @@ void nic_desk::complete(const key& which, job& what) {
   for (part& p : what.parts) {
     if (p.what.far != nullptr) {
       const nic_posting& like = brings->what;
-      p.what.program =
-          like.how != nullptr ? like.how->descriptors_of(p.what.rank, like.elements) : brought_for(p.what, like);
+      p.what.program = like.how != nullptr ? like.descriptors_of(p.what.rank) : brought_for(p.what, like);
       p.what.type = like.type;
       p.what.reduction = like.reduction;
       lay_out(p);
     } else if (p.what.program == nullptr) {
-      p.what.program = p.what.how->descriptors_of(p.what.rank, p.what.elements);
+      p.what.program = p.what.descriptors_of(p.what.rank);
     }
     what.sequences += p.what.program->sequences.size();
     what.scratch_bytes += p.what.program->scratch_bytes + p.staged.bytes;

@@ -68,6 +68,7 @@ struct nic_posting {
   std::shared_ptr<const plan>
       how;  ///< of a rank that lives here: with the descriptors of the others, for so many elements
   std::size_t elements = 0;
+  std::shared_ptr<const std::vector<std::size_t>> counts{};  ///< of blocks that differ in size; null: they are equal
   std::size_t input_bytes = 0, output_bytes = 0;
   process_memory* far = nullptr;  ///< the rank lives elsewhere: `memory` is an address there, reached in this way, …
   rank_t far_rank = 0;            ///< … which knows it by this number
@@ -75,6 +76,8 @@ struct nic_posting {
   std::shared_ptr<const std::vector<offload::rank_program>> programs;
   nic_hosts* across = nullptr;  ///< other hosts' NICs perform for the others; outlives what is under way
 
+  /// Of all ranks of the communicator. @pre `how`
+  std::shared_ptr<const offload::rank_program> descriptors_of(rank_t which) const;
   /// Who post it here.
   int posters() const { return ranks_here > 0 ? ranks_here : ranks; }
 };
@@ -203,7 +206,7 @@ private:
   arena scratch_;
   offload_nic nic_;
   std::map<key, job> jobs_;
-  std::map<key, std::vector<told>> told_;       ///< of operations that nobody has posted here yet
+  std::map<key, std::vector<told>> told_;  ///< of operations that nobody has posted here yet
   /// Of those that need little scratch, much, and more than all others together may have; and of those that other hosts perform, too.
   std::array<line, 4> lines_;
   std::uint64_t completed_ = 0;
@@ -212,7 +215,7 @@ private:
   std::vector<std::uint8_t> free_;
   std::vector<key> by_id_;
   std::uint64_t serial_ = 0;
-  int across_ = 0;             ///< operations in the NIC that other hosts perform, too …
+  int across_ = 0;  ///< operations in the NIC that other hosts perform, too …
   std::size_t sequences_across_ = 0;
   std::size_t sequences_ = 0;  ///< of the others
 };
