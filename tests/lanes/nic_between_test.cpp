@@ -248,6 +248,26 @@ TEST_CASE("nic between: whoever posts more than it may is told, and what it reca
   CHECK(j.other.post(j.clients[1], p));
 }
 
+TEST_CASE("nic between: an input of a few bytes comes with the posting, and is not copied by the system") {
+  for (const std::size_t count : {std::size_t{1}, most_inline_bytes / 4, most_inline_bytes / 4 + 1})
+    for (const bool maps : {false, true})
+      for (const bool in_place : {false, true}) {
+        CAPTURE(count);
+        CAPTURE(maps);
+        CAPTURE(in_place);
+        job j{4, count, "recursive_doubling"};
+        j.both.maps = maps;
+        for (epoch_t e = 0; e < 10; ++e) {
+          for (auto& o : j.out) std::fill(o.begin(), o.end(), -1);
+          for (rank_t r = 0; r < 4; ++r) j.post(r, e, 7, in_place);
+          j.finish();
+          CHECK(j.right());
+        }
+        const int copies_of_rank = count * 4 <= most_inline_bytes ? 1 : 2;  // its output, and its input
+        CHECK(j.both.copies == (maps ? 0 : 10 * 3 * copies_of_rank));
+      }
+}
+
 TEST_CASE("nic between: copies are made in pieces, others are performed meanwhile, and none follows a recall") {
   std::mt19937_64 random(seed());
   int before = 0, between = 0, after = 0;

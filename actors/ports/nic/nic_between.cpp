@@ -2,6 +2,7 @@
 #include "actors/ports/nic/nic_between.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <type_traits>
 #include <utility>
 
@@ -80,6 +81,9 @@ bool nic_between::post(const nic_client_ptr& who, const nic_posting& what) {
   h.output = what.memory.output;
   h.input_bytes = what.input_bytes;
   h.output_bytes = what.output_bytes;
+  h.brings_input =
+      what.input_bytes > 0 && what.input_bytes <= most_inline_bytes && !others().shares(what.memory.input);
+  if (h.brings_input) std::memcpy(h.inline_input.data(), what.memory.input, what.input_bytes);
   {
     const std::lock_guard lock(mutex_);
     std::weak_ptr<nic_client>& known = clients_[static_cast<std::size_t>(rank)];
@@ -186,6 +190,8 @@ void nic_between::hand_in(nic_desk& desk, rank_t rank, const head& what, picosec
   p.output_bytes = what.output_bytes;
   p.far = &others();
   p.far_rank = rank;
+  p.brings_input = what.brings_input && what.input_bytes <= most_inline_bytes;
+  if (p.brings_input) p.inline_input = what.inline_input;
   if (how_.host && rank == first && !bring_programs(what, p)) return;  // its process has ended, and all will recall it
   desk.post(who, std::move(p));
 }

@@ -96,6 +96,8 @@ private:
     std::uint64_t fingerprint;
     std::byte *input, *output;
     std::size_t input_bytes, output_bytes;
+    bool brings_input;
+    std::array<std::byte, most_inline_bytes> inline_input;
     // Of rank 0, where the home has no ranks:
     const std::byte* programs;  ///< packed, until the operation's answer
     std::size_t program_bytes;

@@ -51,6 +51,9 @@ inline constexpr std::size_t nic_packet_bytes = std::size_t{64} * 1024;
 /// Of the process's NIC. Packets refer to their senders' memory, so that the hash buffers hold names and no bytes.
 offload_config nic_config();
 
+/// An input of so few bytes travels with the posting of a rank in another process: a call of the system costs more than to copy them.
+inline constexpr std::size_t most_inline_bytes = 64;
+
 /// A rank's part of an operation.
 struct nic_posting {
   std::uint64_t communicator = 0;  ///< the same for its ranks, another one for every other communicator of the process
@@ -72,6 +75,8 @@ struct nic_posting {
   std::size_t input_bytes = 0, output_bytes = 0;
   process_memory* far = nullptr;  ///< the rank lives elsewhere: `memory` is an address there, reached in this way, …
   rank_t far_rank = 0;            ///< … which knows it by this number
+  bool brings_input = false;      ///< which lies in `inline_input`
+  std::array<std::byte, most_inline_bytes> inline_input{};
   /// Of a rank elsewhere, where all are (nic_host.hpp): the descriptors of all ranks, instead of `how`; one rank brings them, with type and reduction.
   std::shared_ptr<const std::vector<offload::rank_program>> programs;
   nic_hosts* across = nullptr;  ///< other hosts' NICs perform for the others; outlives what is under way

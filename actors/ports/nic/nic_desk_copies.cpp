@@ -3,6 +3,7 @@
 // of other operations, so that nobody waits for a long one. Between two pieces a part may be recalled; then no other piece follows.
 
 #include <algorithm>
+#include <cstring>
 
 #include "actors/ports/nic/nic_desk.hpp"
 #include "actors/ports/segment/board_memory.hpp"
@@ -23,7 +24,7 @@ void nic_desk::lay_out(part& p) {
   stage& to = p.staged;
   const std::byte *const in = what.memory.input, *const out = what.memory.output;
   const std::size_t in_bytes = in != nullptr ? what.input_bytes : 0, out_bytes = out != nullptr ? what.output_bytes : 0;
-  if (in_bytes > 0) to.input = what.far->near(what.far_rank, what.memory.input);
+  if (in_bytes > 0 && !what.brings_input) to.input = what.far->near(what.far_rank, what.memory.input);
   if (out_bytes > 0) to.output = what.far->near(what.far_rank, what.memory.output);
   to.reads = in_bytes > 0 && to.input == nullptr;
   to.writes = out_bytes > 0 && to.output == nullptr;
@@ -51,6 +52,10 @@ memory_map nic_desk::stage_for(part& p) {
   if (to.bytes > 0) to.memory = scratch_.acquire(to.bytes);
   auto* const begin = static_cast<std::byte*>(to.memory.data());
   memory.input = to.input = to.reads ? begin + to.input_at : to.input;
+  if (to.reads && p.what.brings_input) {
+    std::memcpy(to.input, p.what.inline_input.data(), p.what.input_bytes);
+    to.reads = false;
+  }
   memory.output = to.output = to.writes ? begin + to.output_at : to.output;
   return memory;
 }
