@@ -145,7 +145,7 @@ bool run_threads::all_wait() const {
 runtime::runtime(const runtime_options& options, machine hardware)
     : hidden_(std::make_unique<hidden>(options, std::move(hardware), scheduler_settings(options))) {
   // Its looks are as short as those at a slot.
-  hidden_->nic = std::make_unique<nic_thread>(usable_cores(), options.spin > 0);
+  hidden_->nic = std::make_shared<nic_thread>(usable_cores(), options.spin > 0);
 }
 
 runtime::~runtime() {
@@ -268,7 +268,9 @@ void runtime::join_nics(communicator_actors& members, const job_part& job) {
   how.hosts = static_cast<int>(nic_of_host.size());
   how.name = members.name_at_nic;
   how.wire = hidden_->job->wire_to_nics(job.id, std::move(nic_of_host));
-  how.ring = [nic = hidden_->nic.get()] { nic->ring(); };
+  how.ring = [nic = std::weak_ptr<nic_thread>{hidden_->nic}] {
+    if (const auto still = nic.lock()) still->ring();
+  };
   members.nic_across = std::make_shared<nic_hosts>(std::move(how));
 }
 

@@ -50,7 +50,7 @@ struct runtime::hidden {
   caf::actor_system system;
   scheduler& agenda;
   std::unique_ptr<job_links> job;  ///< null: none
-  std::unique_ptr<nic_thread> nic;
+  std::shared_ptr<nic_thread> nic;  ///< communicators that end later than it know it weakly
   /// Thread of a communicator's attendant.
   struct attendant_thread {
     std::thread thread;

@@ -81,8 +81,7 @@ bool nic_between::post(const nic_client_ptr& who, const nic_posting& what) {
   h.output = what.memory.output;
   h.input_bytes = what.input_bytes;
   h.output_bytes = what.output_bytes;
-  h.brings_input =
-      what.input_bytes > 0 && what.input_bytes <= most_inline_bytes && !others().shares(what.memory.input);
+  h.brings_input = what.input_bytes > 0 && what.input_bytes <= most_inline_bytes && !others().shares(what.memory.input);
   if (h.brings_input) std::memcpy(h.inline_input.data(), what.memory.input, what.input_bytes);
   {
     const std::lock_guard lock(mutex_);

@@ -45,6 +45,7 @@ class plan;
 namespace troupe::actors {
 
 class nic_hosts;
+class nic_wire;
 
 /// Largest packet, and so what is reduced, or passed on, at a time: it should stay in a core's cache beside its operands.
 inline constexpr std::size_t nic_packet_bytes = std::size_t{64} * 1024;
@@ -189,6 +190,7 @@ private:
   void say_ready(const key& which, job& what, picoseconds now);
   void begin_across(const key& which, job& what, picoseconds now);
   void give_to_nic(job& what);
+  nic_wire* way_to(std::uint32_t node, const offload_job& of);
   void send_away(const offload_packet& what);
   void send_away(const offload_response& what);
   void let_go_of_links(const key& which, const job& what);

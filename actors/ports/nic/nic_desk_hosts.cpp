@@ -109,18 +109,24 @@ void nic_desk::response_came(std::uint64_t communicator, epoch_t epoch, const of
   nic_.respond(mine, now);
 }
 
+/// Null: nobody's; a NIC process performs what others have written.
+nic_wire* nic_desk::way_to(std::uint32_t node, const offload_job& of) {
+  const auto at = jobs_.find(by_id_[of.id]);
+  if (at == jobs_.end() || at->second.runs_as != of) return nullptr;
+  nic_hosts* const others = at->second.across;
+  const bool is_one =
+      others != nullptr && std::cmp_less(node, others->hosts()) && std::cmp_not_equal(node, others->here());
+  return is_one ? &others->wire() : nullptr;
+}
+
 void nic_desk::send_away(const offload_packet& what) {
-  const key& which = by_id_[what.job.id];
-  const auto at = jobs_.find(which);
-  if (at != jobs_.end() && at->second.runs_as == what.job)
-    at->second.across->wire().send(static_cast<int>(what.on.dest_node), which.second, what);
+  if (nic_wire* const way = way_to(what.on.dest_node, what.job))
+    way->send(static_cast<int>(what.on.dest_node), by_id_[what.job.id].second, what);
 }
 
 void nic_desk::send_away(const offload_response& what) {
-  const key& which = by_id_[what.job.id];
-  const auto at = jobs_.find(which);
-  if (at != jobs_.end() && at->second.runs_as == what.job)
-    at->second.across->wire().send(static_cast<int>(what.on.source_node), which.second, what);
+  if (nic_wire* const way = way_to(what.on.source_node, what.job))
+    way->send(static_cast<int>(what.on.source_node), by_id_[what.job.id].second, what);
 }
 
 void nic_desk::let_go_of_links(const key& which, const job& what) {

@@ -45,7 +45,7 @@ public:
     std::vector<int> host_of;  ///< by rank
     std::uint64_t name = 0;    ///< of the communicator, at this NIC
     std::unique_ptr<nic_wire> wire;
-    std::function<void()> ring;  ///< wakes the NIC's thread; outlives this
+    std::function<void()> ring;  ///< wakes the NIC's thread, if there still is one
   };
   explicit nic_hosts(options how);
 
