@@ -52,6 +52,8 @@ public:
   }
 
   bool sending() const { return sending_; }
+  /// The other end is in another process.
+  bool is_far() const { return far_.memory != nullptr; }
 
   /// From a receiver: there will be an answer to write soon.
   void prepare_answer();
