@@ -426,7 +426,7 @@ void pairs::fill(row& in, rank_t peer, bool sending, rank_outbox& out) {
       at = {&op, make_end(in, key, what), false};
       if (sending) at.end.post();
       pair_status now = at.end.look();
-      if (now == pair_status::waiting) {
+      if (now == pair_status::waiting && !(watches_ && add_watched(in, key))) {
         at.end.go_away();
         now = at.end.look();
       }
@@ -456,6 +456,68 @@ void pairs::look_again(rank_t peer, bool sending, rank_outbox& out) {
     take_status(key, now, out);
   }
   fill(*in, peer, sending, out);
+}
+
+// -- watched ----------------------------------------------------------------------------------------------------------------
+
+/// False: there is no memory for it.
+bool pairs::add_watched(row& in, const operation_key& key) noexcept {
+  try {
+    watched_.push_back({&in, key});
+    return true;
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+}
+
+/// Null: it has ended or stopped.
+pairs::place* pairs::place_of(const watched& which) {
+  place& at = which.in->places[number_of(which.key.epoch) % pair_lane::depth];
+  return at.what != nullptr && at.what->epoch == which.key.epoch && !at.stopped ? &at : nullptr;
+}
+
+bool pairs::look_at_watched(rank_outbox& out) {
+  bool ended = false;
+  for (std::size_t i = 0; i < watched_.size();) {
+    const watched which = watched_[i];
+    place* const at = place_of(which);
+    pair_status now = pair_status::waiting;
+    if (at != nullptr) {
+      now = at->end.look();
+      tell(at->end, which.key, out);
+      if (now == pair_status::waiting) {
+        ++i;
+        continue;
+      }
+    }
+    watched_[i] = watched_.back();
+    watched_.pop_back();
+    ended = true;
+    take_status(which.key, now, out);
+    fill(*which.in, which.key.peer, which.key.sending, out);  // which may add some
+  }
+  return ended;
+}
+
+void pairs::offer_watched() {
+  for (const watched& which : watched_)
+    if (place* const at = which.key.sending ? nullptr : place_of(which); at != nullptr && !at->end.is_far())
+      at->end.offer();
+}
+
+void pairs::leave_watched(rank_outbox& out) {
+  watches_ = false;
+  while (!watched_.empty()) {
+    const watched which = watched_.back();
+    watched_.pop_back();
+    place* const at = place_of(which);
+    if (at == nullptr) continue;
+    at->end.go_away();
+    const pair_status now = at->end.look();
+    tell(at->end, which.key, out);
+    take_status(which.key, now, out);
+    fill(*which.in, which.key.peer, which.key.sending, out);
+  }
 }
 
 /// Ends it well if it was performed. Else it will not be, as far as this end goes: nobody writes to a receiver's buffer any more.

@@ -14,7 +14,8 @@
 //
 // By mailbox their chunks go through the rank's first channel. Where the ranks share memory those without a tag go over the pair
 // board, which has one row of slots for each pair and direction: then a caller
-// that waits looks at its end itself (the inline calls), and every other end is told when something has changed (look_again()).
+// that waits looks at its end itself (the inline calls, and those of a group while somebody drives it: watch()), and every other end is told when
+// something has changed (look_again()).
 
 #include <algorithm>
 #include <array>
@@ -133,6 +134,22 @@ public:
   std::array<operation_ptr, most_inline> adopt_inline(time_limit deadline, steady_time begun, rank_outbox& out);
   bool inline_under_way() const { return inline_count_ > 0; }
 
+  // -- operations that their caller looks at until it has something else to do: no end of them has to be told --
+  /// Ends that get their slot from now on, and find nothing, are *watched*.
+  void watch() { watches_ = board_ != nullptr; }
+  bool watches_any() const { return !watched_.empty(); }
+  /// False: some are, and are to be left: leave_watched().
+  bool stops_watching() {
+    watches_ = false;
+    return watched_.empty();
+  }
+  /// Of all watched ones what can be done at once. True: something has ended.
+  bool look_at_watched(rank_outbox& out);
+  /// The caller will look less often: whoever has the core meanwhile may perform what is received from this process. Others would need the system for it.
+  void offer_watched();
+  /// Nobody looks any more: from now on they are told.
+  void leave_watched(rank_outbox& out);
+
   /// A chunk or credit of it is nobody's any more.
   bool is_over(const operation_key& which) const;
   bool idle() const { return under_way_.empty(); }
@@ -170,6 +187,10 @@ private:
     /// What was left in the slot and has not been taken, as far as is known: the receiver's words are read when a slot is needed, then for all.
     std::uint64_t still_left_in(epoch_t epoch);
   };
+  struct watched {
+    row* in;
+    operation_key key;
+  };
   struct inline_call {
     operation_key key;
     pair_call from;
@@ -197,6 +218,8 @@ private:
   std::byte* stage_for(const operation_key& key, pair_lane& lane, const void* data, std::size_t bytes);
   void fill(row& in, rank_t peer, bool sending, rank_outbox& out);
   void take_status(const operation_key& key, pair_status status, rank_outbox& out);
+  bool add_watched(row& in, const operation_key& key) noexcept;
+  static place* place_of(const watched& which);
   /// If it has to be told.
   void tell(pair_end& from, const operation_key& key, rank_outbox& out) {
     if (from.tells()) out.look_again(key.peer, !key.sending);
@@ -232,6 +255,8 @@ private:
   pair_board* board_;
   process_memory* others_;
   pair_stages stages_;
+  bool watches_ = false;
+  std::vector<watched> watched_;  ///< in no order; of some the operation may have ended or stopped meanwhile
   std::array<inline_call, most_inline> inline_;
   std::size_t inline_count_ = 0;
   std::array<key_map_of_operations::node_type, most_inline>

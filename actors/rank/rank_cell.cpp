@@ -277,6 +277,7 @@ bool rank_cell::turn() noexcept {
     break_down();
   const visits others{*this};
   bool moved = drain();
+  if (state_.watches_pairs()) moved = look_at_watched() || moved;
   if (state_.on_board() != nullptr) moved = advance() || moved;
   return moved;
 }
@@ -285,6 +286,12 @@ bool rank_cell::turn() noexcept {
 bool rank_cell::advance() noexcept {
   bool moved = false;
   return !transit([&] { moved = state_.advance(*out_); }) || moved;
+}
+
+/// The same. @pre it watches
+bool rank_cell::look_at_watched() noexcept {
+  bool moved = false;
+  return !transit([&] { moved = state_.look_at_watched(*out_); }) || moved;
 }
 
 void rank_cell::begin_queued() noexcept {
@@ -298,6 +305,8 @@ steady_time rank_cell::tick() noexcept {
 }
 
 void rank_cell::end_turn(care of_rest) noexcept {
+  if (!state_.stops_watching()) [[unlikely]]
+    transit([&] { state_.leave_watched(*out_); });
   const bool pending = state_.pending();
   if (!pending && !state_.has_ended() && !state_.has_arrivals() && !broke_down_) [[likely]] {
     if (pending_.load(std::memory_order_relaxed)) pending_.store(false);
@@ -608,10 +617,16 @@ rank_cell::pairs_end rank_cell::perform_pairs(std::span<const pair_call> calls, 
   return pairs_end::later;
 }
 
-void rank_cell::waited_for_pairs(std::chrono::nanoseconds time, std::size_t bytes) noexcept {
+namespace {
+std::chrono::nanoseconds time_without_copies(std::chrono::nanoseconds time, std::size_t bytes) {
   constexpr std::size_t bytes_in_us = 4096;  // of a slow machine
   const auto copying = std::chrono::microseconds{bytes / bytes_in_us};
-  pairs_waited_ = std::max(time - copying, std::chrono::nanoseconds{0});
+  return std::max(time - copying, std::chrono::nanoseconds{0});
+}
+}  // namespace
+
+void rank_cell::waited_for_pairs(std::chrono::nanoseconds time, std::size_t bytes) noexcept {
+  pairs_waited_ = time_without_copies(time, bytes);
 }
 
 /// Looks for as long as that has paid lately. True: all are performed. @param send nothing but a send that is to be taken @pre begun inline
@@ -707,10 +722,12 @@ bool rank_cell::look_again() noexcept {
   const rank_t here = port != nullptr ? port->rank() : rank();
   if (cores != nullptr) cores->note(here);
   wait_course course{{board ? std::max(spin_, 1) : spin_, waiting_.yields}};
+  const bool watches = state_.watches_pairs();
   bool helped = false;  // right before: there is nothing new
   for (auto step = course.next(); step != wait_course::step::sleep; step = course.next()) {
     if (!inbox_.empty()) return true;
     if (board && advance()) return true;
+    if (watches && look_at_watched()) return true;
     // One thread may drive several ranks, so it must not wait for what it has left itself.
     const int i = course.taken() - 1;
     if (i == eager_looks && cores != nullptr && cores->is_shared(here) && !leaver_.leave(*cores, here)) return false;
@@ -721,6 +738,7 @@ bool rank_cell::look_again() noexcept {
     // What comes in frames may come from a process of which nobody knows that it shares this core.
     const bool gives_way = step == wait_course::step::yield || (!board && i >= eager_looks && core_is_crowded());
     if (gives_way) {
+      if (watches) state_.offer_watched();
       if (!yield_core()) return false;
     } else if (step == wait_course::step::pause) {
       pause_core();
@@ -767,6 +785,7 @@ bool rank_cell::gathering::take(rank_cell& which) {
 
 /// @pre the turn is held
 void rank_cell::gathering::keep(rank_cell& which) noexcept {
+  which.state_.watch_pairs();  // this thread looks until it gives the turn back
   which.keeper_.store(this, std::memory_order_relaxed);
   which.next_kept_ = nullptr;
   *std::exchange(end_, &which.next_kept_) = &which;
@@ -821,7 +840,7 @@ rank_cell::gathering::~gathering() {
   }
 }
 
-void rank_cell::gathering::drive() {
+rank_cell* rank_cell::gathering::drive() {
   place.gathering = outer_;  // what callbacks begin is not part of it
   for (rank_cell* cell : others_) {
     if (cell->try_turn()) keep(*cell);
@@ -829,9 +848,16 @@ void rank_cell::gathering::drive() {
   }
   others_.clear();
   for (rank_cell* cell = first_; cell != nullptr; cell = cell->next_kept_) cell->begin_queued();
+  if (first_ != nullptr && first_->next_kept_ == nullptr && first_->state_.watches_pairs()) {
+    rank_cell* const alone = give();
+    return alone->drive_alone() ? nullptr : alone;
+  }
   wait_course course{{first_ == nullptr ? 0 : first_->waiting_.spin / 4, most_yields}};
   for (auto step = wait_course::step::look; first_ != nullptr && step != wait_course::step::sleep;) {
-    if (step == wait_course::step::yield && !yield_core()) course.stop_yielding();
+    if (step == wait_course::step::yield) {
+      for (rank_cell* cell = first_; cell != nullptr; cell = cell->next_kept_) cell->state_.offer_watched();
+      if (!yield_core()) course.stop_yielding();
+    }
     if (turn_each()) course.restart();
     step = course.next();
   }
@@ -840,6 +866,44 @@ void rank_cell::gathering::drive() {
     cell->end_turn(attend ? care::none : care::left);
     if (attend) cell->host_->attend(*cell);
   }
+  return nullptr;
+}
+
+/// One rank, whose peers are other threads' or processes': it is turned as for a blocking call. False: something is still under way. @pre held
+bool rank_cell::drive_alone() noexcept {
+  do turn();
+  while (state_.pending() && (state_.watches_alone() ? look_at_group() : look_again()));
+  const bool attend = state_.on_board() != nullptr, all = !state_.pending();
+  end_turn(attend ? care::none : care::left);
+  if (attend) host_->attend(*this);
+  return all;
+}
+
+/// As look_at_pairs(), at what a group has under way. True: something has moved, or may.
+bool rank_cell::look_at_group() noexcept {
+  if (state_.gives_way_to_nic()) return !inbox_.empty();
+  constexpr int looks_a_poll = 64;  // what comes in frames may be a word about one of these
+  shared_cores& cores = state_.port()->board().cores();
+  cores.note(rank());
+  for (int i = 0; i < spin_; ++i) {
+    if (!inbox_.empty() || look_at_watched()) return true;
+    if (i == eager_pair_looks && cores.is_shared(rank()) && !leaver_.leave(cores, rank())) break;
+    if (i >= eager_looks) pause_core();
+    if (i % looks_a_poll == looks_a_poll - 1 && help_one()) return true;
+  }
+  // Whoever has the core meanwhile may perform it.
+  state_.offer_watched();
+  for (int i = 0; i <= waiting_.yields; ++i) {
+    if (!inbox_.empty() || look_at_watched()) return true;
+    if (i == waiting_.yields || !yield_core()) break;
+  }
+  return help_one();
+}
+
+void rank_cell::waited_for_group(std::chrono::nanoseconds time, std::size_t bytes) noexcept {
+  if (!try_turn()) return;
+  learn(time_without_copies(time, bytes));
+  end_turn();
 }
 
 /// Gives back the turns of ranks that have nothing under way any more. True: something has moved.

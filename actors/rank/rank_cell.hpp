@@ -118,6 +118,8 @@ public:
   std::array<operation_ptr, pairs::most_inline> take_pairs() noexcept { return std::exchange(pairs_to_do_, {}); }
   /// The caller has waited so long for what was still to do, of so many bytes: it will look for as long as that says. The thread that calls.
   void waited_for_pairs(std::chrono::nanoseconds time, std::size_t bytes) noexcept;
+  /// The same of what a group has under way. Any thread.
+  void waited_for_group(std::chrono::nanoseconds time, std::size_t bytes) noexcept;
   /// The plan of the rank's last such call; null if there is none, or somebody else has the turn.
   plan_ptr plan_again(const call& what);
 
@@ -164,8 +166,9 @@ public:
     ~gathering();  ///< what is left begins, and is left to others
     gathering(const gathering&) = delete;
     gathering& operator=(const gathering&) = delete;
-    /// Turns all ranks that were submitted to, until nothing of theirs is under way or it takes long.
-    void drive();
+    /// Turns all ranks that were submitted to, until nothing of theirs is under way or it takes long. Returns the rank, if it was one alone and
+    /// takes long: waited_for_group().
+    rank_cell* drive();
 
   private:
     friend class rank_cell;
@@ -248,6 +251,9 @@ private:
   bool perform_here(time_limit deadline, steady_time begun);
   bool look_at_pairs(bool send);
   outcome perform_begun(const call_buffers& memory, time_limit deadline);
+  bool drive_alone() noexcept;
+  bool look_at_group() noexcept;
+  bool look_at_watched() noexcept;
   bool help_in_turn(steady_time until, std::span<const operation_ptr> ops = {});
   bool help_one() noexcept;
   bool look_again() noexcept;

@@ -842,6 +842,17 @@ void rank_state::look_again(rank_t peer, bool sending, rank_outbox& out) {
   when_idle(out);
 }
 
+bool rank_state::look_at_watched(rank_outbox& out) {
+  if (dead_ || !pairs_.look_at_watched(out)) return false;
+  when_idle(out);
+  return true;
+}
+
+void rank_state::leave_watched(rank_outbox& out) {
+  pairs_.leave_watched(out);
+  if (!dead_) when_idle(out);
+}
+
 // -- for tests ----------------------------------------------------------------------------------------------------------
 
 std::size_t rank_state::early_chunks() const {

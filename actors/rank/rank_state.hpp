@@ -119,6 +119,16 @@ public:
   void end_pairs_inline() { pairs_.end_inline(); }
   std::array<operation_ptr, pairs::most_inline> adopt_pairs_inline(time_limit deadline, steady_time begun,
                                                                    rank_outbox& out);
+  /// Of operations that whoever has the turn looks at, as pairs has them.
+  void watch_pairs() { pairs_.watch(); }
+  bool watches_pairs() const { return pairs_.watches_any(); }
+  /// Nothing else is under way but sends and receives.
+  bool watches_alone() const { return !on_board_ && queue_.empty() && under_way_.empty() && pairs_.watches_any(); }
+  bool look_at_watched(rank_outbox& out);
+  void offer_watched() { pairs_.offer_watched(); }
+  /// False: some are watched, so leave_watched() has to see to them.
+  bool stops_watching() { return pairs_.stops_watching(); }
+  void leave_watched(rank_outbox& out);
   /// The number of the last operation that was called. @pre one was
   epoch_t last_called() const { return next_ - 1; }
   /// Of all ranks, or of those of this host; null: there is none.

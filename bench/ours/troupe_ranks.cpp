@@ -4,7 +4,8 @@
 // MODE threads: a thread per rank, blocking calls.   async: a thread per rank, start and wait.
 //      group:   one thread drives all ranks, one group per call.   persistent: the same with operations that are planned once.
 //      join:    a process of a job, with RANKS of its ranks: troupe launch -n 2 troupe_ranks join 1 all_reduce:8
-//      first:   the same, and nothing but the job's first collective: when it was over.
+//      pairs, join_pairs: as threads and join, but all_to_all is a group of sends and receives, as programs on NCCL have it.
+//      first:   as join, and nothing but the job's first collective: when it was over.
 // Engine settings come from TROUPE_… variables or the file named by TROUPE_BENCH_CONFIG (docs/config.md).
 
 #include "bench/harness/first.hpp"
@@ -79,12 +80,20 @@ troupe::call_options options_of(const bench::request_line& r) {
 
 bool between_pairs(collective what) { return what == collective::send_recv || what == collective::ping_pong; }
 
+enum class driven : std::uint8_t {
+  blocking,
+  async,  ///< start and wait
+  pairs,  ///< an all_to_all is a group of sends and receives; there is nothing else
+};
+
 /// A thread per rank.
 class thread_member {
 public:
-  thread_member(communicator& c, bench::team& all, bool async) : c_(c), all_(all), async_(async) {}
+  thread_member(communicator& c, bench::team& all, driven how)
+      : c_(c), all_(all), async_(how == driven::async), pairs_(how == driven::pairs) {}
   int ranks() const { return c_.size(); }
   bool supports(const bench::request_line& r) const {
+    if (pairs_) return r.what == collective::all_to_all;
     if (async_ && (between_pairs(r.what) || r.what == collective::split)) return false;  // blocking by nature
     return r.what != collective::ping_pong || c_.size() > 1;
   }
@@ -107,6 +116,7 @@ public:
     float* out = buffers_.output(set);
     if (between_pairs(what_)) return what_ == collective::send_recv ? pass(in, out) : round_trip(in, out);
     if (what_ == collective::split) return split();
+    if (pairs_) return exchange_with_all(in, out);
     const int root = roots_.next();
     if (bench::has_block_counts(what_)) {
       const auto me = static_cast<std::size_t>(c_.rank());
@@ -136,6 +146,19 @@ private:
     const int n = c_.size();
     c_.send_recv(std::span(in, count_), (c_.rank() + 1) % n, std::span(out, count_), (c_.rank() + n - 1) % n, how_);
   }
+  void exchange_with_all(const float* in, float* out) {
+    const int n = c_.size(), me = c_.rank();
+    const auto block = [&](auto* of, int rank) {
+      return std::span(of + static_cast<std::size_t>(rank) * count_, count_);
+    };
+    troupe::group all;
+    for (int d = 1; d < n; ++d) {
+      c_.send_async(all, block(in, (me + d) % n), (me + d) % n, how_);
+      c_.recv_async(all, block(out, (me + n - d) % n), (me + n - d) % n, how_);
+    }
+    std::ranges::copy(block(in, me), block(out, me).begin());
+    all.wait();
+  }
   void round_trip(const float* in, float* out) {
     constexpr auto f32 = troupe::datatype::f32;
     if (c_.rank() == 0) c_.send(in, count_, f32, 1, how_);
@@ -149,7 +172,7 @@ private:
 
   communicator& c_;
   bench::team& all_;
-  bool async_;
+  bool async_, pairs_;
   bool forced_ = false;
   std::size_t split_wrong_ = 0;
   lists lists_;
@@ -163,7 +186,7 @@ private:
 /// A rank of many processes: they meet by a collective, as those of MPI do.
 class process_member : public thread_member {
 public:
-  process_member(communicator& world, bench::team& here) : thread_member(world, here, false), world_(world) {}
+  process_member(communicator& world, bench::team& here, driven how) : thread_member(world, here, how), world_(world) {}
   double largest(double value) { return largest_of(world_, value); }
 
   static double largest_of(communicator& world, double value) {
@@ -251,16 +274,19 @@ troupe::engine make_engine() {
 }
 
 /// One process of a job. Each has a line to the driver, as each of MPI's has. @param shared its data lies where the others map it
-void work_in_job(int ranks_here, bool shared, std::vector<char*> points) {
+void work_in_job(int ranks_here, bool shared, driven how, std::vector<char*> points) {
   bench::team here(ranks_here);
   troupe::engine engine = make_engine();
   engine.join(ranks_here, [&](communicator& world) {
-    process_member m(world, here);
+    process_member m(world, here, how);
     if (shared) m.lie_in(engine.memory());
     const int index = world.rank() % ranks_here;
     std::optional<bench::control> from;
     if (index == 0) from.emplace(static_cast<int>(points.size()), points.data(), world.rank() / ranks_here);
-    bench::serve(m, index, here, from ? &*from : nullptr, shared ? "troupe-shared" : "troupe-processes");
+    bench::serve(m, index, here, from ? &*from : nullptr,
+                 shared                 ? "troupe-shared"
+                 : how == driven::pairs ? "troupe-processes-pairs"
+                                        : "troupe-processes");
   });
 }
 
@@ -271,12 +297,15 @@ void begin_job(int ranks_here) {
   });
 }
 
-void work_by_threads(int ranks, bool async, bench::control& from) {
+void work_by_threads(int ranks, driven how, bench::control& from) {
   bench::team all(ranks);
   troupe::engine engine = make_engine();
   engine.run(ranks, [&](communicator& c) {
-    thread_member m(c, all, async);
-    bench::serve(m, c.rank(), all, c.rank() == 0 ? &from : nullptr, async ? "troupe-async" : "troupe");
+    thread_member m(c, all, how);
+    bench::serve(m, c.rank(), all, c.rank() == 0 ? &from : nullptr,
+                 how == driven::async   ? "troupe-async"
+                 : how == driven::pairs ? "troupe-pairs"
+                                        : "troupe");
   });
 }
 
@@ -292,16 +321,21 @@ void work_by_one_thread(int ranks, bool persistent, bench::control& from) {
 int main(int argc, char** argv) try {
   const std::string_view mode = argc > 2 ? argv[1] : "";
   const int ranks = argc > 2 ? std::atoi(argv[2]) : 0;
-  constexpr std::array<std::string_view, 7> modes{"threads", "async", "group", "persistent", "join", "shared", "first"};
+  constexpr std::array<std::string_view, 9> modes{"threads", "async",  "pairs",      "group", "persistent",
+                                                  "join",    "shared", "join_pairs", "first"};
   if (ranks < 1 || std::find(modes.begin(), modes.end(), mode) == modes.end())
-    throw std::runtime_error(
-        "usage: troupe_ranks threads|async|group|persistent|join|shared|first RANKS [COLLECTIVE:BYTES …]");
+    throw std::runtime_error("usage: troupe_ranks threads|async|pairs|group|persistent|join|shared|join_pairs|first "
+                             "RANKS [COLLECTIVE:BYTES …]");
   std::vector<char*> points(argv + 2, argv + argc);  // the first one is nobody's
-  if (mode == "join" || mode == "shared") return work_in_job(ranks, mode == "shared", std::move(points)), 0;
+  if (mode == "join" || mode == "shared" || mode == "join_pairs")
+    return work_in_job(ranks, mode == "shared", mode == "join_pairs" ? driven::pairs : driven::blocking,
+                       std::move(points)),
+           0;
   if (mode == "first") return begin_job(ranks), 0;
   bench::control from(argc - 2, argv + 2, 0);
   if (mode == "group" || mode == "persistent") work_by_one_thread(ranks, mode == "persistent", from);
-  else work_by_threads(ranks, mode == "async", from);
+  else
+    work_by_threads(ranks, mode == "async" ? driven::async : mode == "pairs" ? driven::pairs : driven::blocking, from);
 } catch (const std::exception& e) {
   std::fprintf(stderr, "troupe_ranks: %s\n", e.what());
   return 1;

@@ -600,17 +600,24 @@ void group::launch_all(open_doors& inside) {
 
 void group::wait() {
   actors::runtime::check_may_wait();
+  actors::rank_cell* late = nullptr;  // as long as a request of it is held
   if (launched_ < requests_.size()) {
     open_doors inside{std::span(requests_).subspan(launched_)};
     actors::rank_cell::gathering together;
     launch_all(inside);
-    together.drive();
+    late = together.drive();
   }
   std::vector<request> requests;
   requests.swap(requests_);  // a callback may add to the group
   launched_ = 0;
   bool failed = false;
-  for (request& r : requests) failed = r.try_wait() != std::error_code{} || failed;
+  const auto begun = late != nullptr ? std::chrono::steady_clock::now() : std::chrono::steady_clock::time_point{};
+  std::size_t bytes = 0;  // that were to be copied
+  for (request& r : requests) {
+    if (late != nullptr && !r.done()) bytes += r.state_->what->what.count * size_of(r.state_->what->what.type);
+    failed = r.try_wait() != std::error_code{} || failed;
+  }
+  if (late != nullptr) late->waited_for_group(std::chrono::steady_clock::now() - begun, bytes);
   if (!failed) return;
   for (request& r : requests) r.wait();  // all are done: throws the first failure
 }

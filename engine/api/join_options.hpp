@@ -8,7 +8,7 @@
 namespace troupe {
 
 /// How a process finds the others of its job. What is left open is taken from the environment: of troupe launch (TROUPE_JOIN, TROUPE_RANK,
-/// TROUPE_RANKS, TROUPE_KEY), or of mpirun, srun or torchrun (docs/hosts.md).
+/// TROUPE_RANKS, TROUPE_KEY, TROUPE_POD), or of mpirun, srun or torchrun (docs/hosts.md).
 struct join_options {
   std::string
       rendezvous{};  ///< "tcp://host:port": where all of them come first. Process 0 serves there, unless somebody does already. Or the
@@ -24,6 +24,9 @@ struct join_options {
   std::string
       host{};  ///< processes that say other texts count as on other hosts, and share no memory, such as containers of one system that are
                ///< to be kept apart. Empty: TROUPE_HOST; if that is empty as well, the system decides
+  std::string
+      pod{};  ///< where this host stands among groups of hosts, from the outside in, "rack1/leaf2"; all hosts say it, or none.
+  ///< "/": in none. Empty: TROUPE_POD; if that is empty as well, what srun says of the network (SLURM_TOPOLOGY_ADDR)
   std::chrono::milliseconds deadline{
       60'000};  ///< for all processes to come; then error(timed_out) that names the missing
   std::chrono::milliseconds silence{3'000};   ///< of a process before it counts as lost; 100 or more

@@ -19,6 +19,7 @@
 #include "engine/planning/hccl_selection.hpp"
 #include "engine/planning/nccl_selection.hpp"
 #include "engine/planning/tuning.hpp"
+#include "engine/world/launcher_environment.hpp"
 #include "engine/world/tls.hpp"
 #include "engine/world/whereabouts.hpp"
 #include "memory/error.hpp"
@@ -31,7 +32,7 @@ namespace {
 using clock = std::chrono::steady_clock;
 
 /// Of what travels between processes: changes with every frame, and with every release, whose planners may choose otherwise.
-constexpr std::string_view build_name = "troupe " TROUPE_VERSION ", link 5";
+constexpr std::string_view build_name = "troupe " TROUPE_VERSION ", link 6";
 
 std::uint64_t hash_of(std::string_view text) {
   word_hash h;
@@ -92,6 +93,13 @@ std::string settings_of(const engine_options& o) {
 
 std::string host_told(const join_options& options) {
   return options.host.empty() ? variable("TROUPE_HOST") : options.host;
+}
+
+/// The groups of hosts that this one is in, and whether somebody has told us.
+named_pod pod_of(const join_options& options) {
+  if (!options.pod.empty()) return {groups_of_pod(options.pod, "join_options::pod"), true};
+  // NOLINTNEXTLINE(concurrency-mt-unsafe): nobody here changes it
+  return pod_by([](const char* name) -> const char* { return std::getenv(name); });
 }
 
 /// Process 0 serves, unless troupe launch or somebody else does.
@@ -166,21 +174,56 @@ bool leads_a_host(const actors::roster& job, std::uint32_t process) {
 
 std::uint64_t build_of_links() { return hash_of(build_name); }
 
+namespace {
+
+/// Where hosts stand among groups of hosts, by numbers in the order in which the job's processes name them.
+class host_numbers {
+public:
+  explicit host_numbers(const actors::roster& job) {
+    if (names_groups(job))
+      for (const actors::process_place& p : job.processes) depth_ = std::max(depth_, p.groups.size());
+  }
+
+  /// Its groups, outermost first, and its number in the innermost. Who names fewer levels than others is alone with those that name as few.
+  std::vector<int> path_of(const actors::process_place& p) {
+    if (const auto known = paths_.find(p.host_key); known != paths_.end()) return known->second;
+    std::vector<int> path;
+    std::vector<std::string> names;  // of the groups so far
+    for (std::size_t level = 0; level < depth_; ++level) {
+      auto& here = groups_in_[names];
+      names.push_back(level < p.groups.size() ? p.groups[level] : std::string{});
+      path.push_back(here.try_emplace(names.back(), static_cast<int>(here.size())).first->second);
+    }
+    path.push_back(hosts_in_[names]++);
+    return paths_.try_emplace(p.host_key, std::move(path)).first->second;
+  }
+  std::size_t hosts() const { return paths_.size(); }
+
+private:
+  std::size_t depth_ = 0;
+  std::map<std::uint64_t, std::vector<int>> paths_;
+  std::map<std::vector<std::string>, std::map<std::string, int>> groups_in_;
+  std::map<std::vector<std::string>, int> hosts_in_;
+};
+
+}  // namespace
+
 layout layout_of(const actors::roster& job) {
-  std::map<std::uint64_t, int> host_number;
-  std::vector<coordinates> places;
+  host_numbers hosts{job};
+  std::vector<std::vector<int>> paths;
+  std::map<std::uint64_t, int> on_host;
   std::vector<residence> homes;
-  std::map<int, int> on_host;
   for (std::size_t p = 0; p < job.processes.size(); ++p) {
     const actors::process_place& process = job.processes[p];
-    const int host = host_number.try_emplace(process.host_key, static_cast<int>(host_number.size())).first->second;
+    const std::vector<int> host = hosts.path_of(process);
     for (std::uint32_t r = 0; r < process.ranks; ++r) {
-      places.push_back({host, 0, on_host[host]++});
-      homes.push_back({host, static_cast<int>(p)});
+      paths.push_back(host);
+      paths.back().insert(paths.back().end(), {0, on_host[process.host_key]++});
+      homes.push_back({0, static_cast<int>(p)});
     }
   }
-  layout all =
-      host_number.size() == 1 ? layout::flat(static_cast<int>(places.size())) : layout::placed(std::move(places));
+  layout all = hosts.hosts() == 1 ? layout::flat(static_cast<int>(paths.size())) : layout::placed_in_groups(paths);
+  for (std::size_t r = 0; r < homes.size(); ++r) homes[r].host = all.server_of(static_cast<int>(r));
   all.homes = std::move(homes);
   return all;
 }
@@ -228,6 +271,9 @@ void join_there(engine_core& core, whereabouts where, const join_options& option
   mine.place.ranks = static_cast<std::uint32_t>(ranks_here);
   mine.place.cores = static_cast<std::uint32_t>(core.runtime->cores());
   mine.place.addresses = std::move(d.addresses);
+  named_pod pod = pod_of(options);
+  mine.place.groups = std::move(pod.groups);
+  mine.place.told_groups = pod.told;
   mine.settings = settings_of(core.options);
   mine.costs = costs_of(core.plans.machine());
   constexpr std::chrono::hours longest{24 * 365};  // more would not fit into a clock

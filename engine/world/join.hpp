@@ -35,7 +35,8 @@ std::shared_ptr<communicator_state> found_job_world(engine_core& core, std::shar
 /// What every process of a job must have been built as, to understand the others' frames and plan as they do.
 std::uint64_t build_of_links();
 
-/// Of all ranks of the job, host by host: flat on one host, else a server for each.
+/// Of all ranks of the job, host by host: flat on one host, else a server for each, in the groups that the processes name. Hosts and groups are
+/// numbered in the order of the processes; hosts of a group follow each other.
 layout layout_of(const actors::roster& job);
 
 /// Of the job that the engine has joined. @pre it has

@@ -9,6 +9,7 @@
 
 #include <unistd.h>
 
+#include "actors/ports/link/roster.hpp"
 #include "engine/world/job_id.hpp"
 #include "memory/error.hpp"
 
@@ -45,6 +46,16 @@ public:
 private:
   const environment_lookup& look_;
 };
+
+std::vector<std::string_view> parts_of(std::string_view text, char between) {
+  std::vector<std::string_view> parts;
+  for (;;) {
+    const auto at = text.find(between);
+    parts.push_back(text.substr(0, at));
+    if (at == std::string_view::npos) return parts;
+    text.remove_prefix(at + 1);
+  }
+}
 
 /// Whether a launcher has set both. One alone is a mistake, or a launcher that we do not know.
 bool both(const variables& in, const char* rank, const char* ranks) {
@@ -298,9 +309,51 @@ actors::job_key key_of(const launched& where) {
   }
 }
 
+std::vector<std::string> groups_of_pod(std::string_view pod, const std::string& who) {
+  constexpr std::size_t longest_name = 63;
+  std::vector<std::string> groups;
+  if (pod.empty() || pod == "/") return groups;
+  const auto refuse = [&](const std::string& why) {
+    fail(who + " is \"" + std::string{pod} + "\"; " + why +
+         "; write the groups that the host is in, from the outside in, "
+         "as in rack1/leaf2");
+  };
+  for (std::string_view name : parts_of(pod, '/')) {
+    if (name.empty() || name.size() > longest_name)
+      refuse("a group's name has 1 … " + std::to_string(longest_name) + " bytes");
+    if (std::any_of(name.begin(), name.end(), [](char c) { return c >= 0 && c <= ' '; }))
+      refuse("a group's name has no spaces in it");
+    groups.emplace_back(name);
+  }
+  if (groups.size() > actors::most_groups)
+    refuse("there can be " + std::to_string(actors::most_groups) + " levels of groups");
+  return groups;
+}
+
+/// What a launcher inside a job of Slurm starts here inherits the variables of that launcher's own step, if it has any, and elsewhere none
+/// or those of a daemon: they say nothing of such a process.
+named_pod pod_by(const environment_lookup& environment) {
+  const variables in{environment};
+  if (in.has("TROUPE_POD")) return {groups_of_pod(in.text("TROUPE_POD"), "TROUPE_POD"), true};
+  if (!in.have({"SLURM_PROCID", "SLURM_STEP_ID"}) || in.has("TROUPE_RANK") || in.has("OMPI_COMM_WORLD_RANK") ||
+      in.has("MPI_LOCALNRANKS"))
+    return {};
+  const std::string address = in.text("SLURM_TOPOLOGY_ADDR"), pattern = in.text("SLURM_TOPOLOGY_ADDR_PATTERN");
+  std::vector<std::string> groups;
+  const auto names = parts_of(address, '.');
+  const auto kinds = parts_of(pattern, '.');
+  // Of more switches than a layout has levels the nearest count.
+  for (std::size_t i = 0; i < kinds.size() && kinds[i] != "node" && i < names.size(); ++i)
+    groups.emplace_back(names[i]);
+  if (groups.size() > actors::most_groups)
+    groups.erase(groups.begin(), groups.end() - static_cast<std::ptrdiff_t>(actors::most_groups));
+  return {std::move(groups), false};
+}
+
 bool concerns_launchers(std::string_view variable) {
-  static constexpr std::array<std::string_view, 7> ours{
-      "TROUPE_JOIN", "TROUPE_RANK", "TROUPE_RANKS", "TROUPE_KEY", "TROUPE_KEY_FILE", "TROUPE_INTERFACE", "TROUPE_HOST"};
+  static constexpr std::array<std::string_view, 8> ours{"TROUPE_JOIN", "TROUPE_RANK",     "TROUPE_RANKS",
+                                                        "TROUPE_KEY",  "TROUPE_KEY_FILE", "TROUPE_INTERFACE",
+                                                        "TROUPE_HOST", "TROUPE_POD"};
   return std::find(ours.begin(), ours.end(), variable) != ours.end();
 }
 

@@ -12,7 +12,9 @@
 //                           is no process of a job. With --mpi=pmi2 there is a PMI_RANK, too, and no MPI_LOCALNRANKS.
 //  torchrun                 RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT
 //
-// TROUPE_KEY (64 hexadecimal digits) or TROUPE_KEY_FILE count for all of them.
+// TROUPE_KEY (64 hexadecimal digits) or TROUPE_KEY_FILE count for all of them, and so does TROUPE_POD: the groups of hosts that this one is in, from
+// the outside in, "rack1/leaf2". Without it a process that srun has started knows the switches above its host, where Slurm has been told them
+// (topology/tree, topology/block): SLURM_TOPOLOGY_ADDR is "spine.leaf2.node7" then, and SLURM_TOPOLOGY_ADDR_PATTERN "switch.switch.node".
 //
 // None but the first gives an address for us. Process 0 listens at one that the others can compute, made from what identifies the job:
 //
@@ -37,6 +39,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "actors/ports/link/job_key.hpp"
 
@@ -67,6 +70,16 @@ std::optional<launched> launched_by(const environment_lookup& environment, const
 
 /// From key or key_file, if there is one. Throws errc::bad_config, errc::io.
 actors::job_key key_of(const launched& where);
+
+/// Of "rack1/leaf2": the groups, outermost first; of "/" and of nothing: none. @param who said it, for messages. Throws errc::bad_config.
+std::vector<std::string> groups_of_pod(std::string_view pod, const std::string& who);
+/// Where a host stands among groups of hosts.
+struct named_pod {
+  std::vector<std::string> groups;  ///< outermost first
+  bool told = false;                ///< by a person, who has to say it of all hosts
+};
+/// By TROUPE_POD, else by srun. Throws errc::bad_config where TROUPE_POD names none.
+named_pod pod_by(const environment_lookup& environment);
 
 /// Whether a variable is one of ours for launchers, and so no key of the configuration.
 bool concerns_launchers(std::string_view variable);

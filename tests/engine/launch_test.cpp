@@ -107,6 +107,7 @@ TEST_CASE("launch: a file of hosts") {
 address = "node2"
 slots = 3
 directory = "/srv/app"
+pod = "rack1/leaf2"
 
 [[host]]
 address = "192.0.2.1"
@@ -121,6 +122,8 @@ command = []
   CHECK(hosts[0].address == "node2");
   CHECK(hosts[0].slots == 3);
   CHECK(hosts[0].directory == "/srv/app");
+  CHECK(hosts[0].pod == "rack1/leaf2");
+  CHECK(hosts[1].pod.empty());
   CHECK(hosts[0].command == std::vector<std::string>{"ssh", "-T", "-o", "BatchMode=yes", "node2"});
   CHECK(hosts[1].command == std::vector<std::string>{"ssh", "-p", "2222", "somebody@192.0.2.1"});
   CHECK(hosts[1].slots == 1);
@@ -140,7 +143,9 @@ command = []
 TEST_CASE("launch: what is wrong in a file of hosts is told with its line") {
   check_says(refusal("[[host]]\naddress = \"a\"\nslot = 4\n"),
              "hosts.toml:3: a host has no key \"slot\"; did you mean slots?");
-  check_says(refusal("[[host]]\naddress = \"a\"\ncolour = 4\n"), "there are address, slots, command and directory");
+  check_says(refusal("[[host]]\naddress = \"a\"\ncolour = 4\n"),
+             "there are address, slots, command, directory and pod");
+  check_says(refusal("[[host]]\naddress = \"a\"\npod = \"a//b\"\n"), "hosts.toml:3: pod is \"a//b\"");
   check_says(refusal("[[host]]\nslots = 2\n"), "hosts.toml:1: this host has no address");
   check_says(refusal("[[host]]\naddress = \"a\"\nslots = 0\n"), "hosts.toml:3: slots must be 1 … 65536");
   check_says(refusal("[[host]]\naddress = \"a\"\nslots = \"4\"\n"), "slots must be 1 … 65536");
@@ -191,6 +196,25 @@ TEST_CASE("launch: the key is on no command line") {
   CHECK(command_here(invited, 1, "").environment == std::vector<std::string>{"TROUPE_ENGINE_CREDITS=4", "HOME=there",
                                                                              "TROUPE_JOIN=grow:5ec2e7", "TROUPE_RANK=1",
                                                                              "TROUPE_RANKS=3"});
+}
+
+TEST_CASE("launch: a host's processes know its pod, and not the launcher's if they are elsewhere") {
+  const troupe::launch::job job{.program = {"./app"},
+                                .processes = 2,
+                                .rendezvous = "tcp://192.0.2.1:7000",
+                                .key = "5ec2e7",
+                                .environment = {"TROUPE_POD=mine"}};
+  const auto set = [](const troupe::launch::command& c) {
+    return static_cast<int>(std::ranges::count(c.environment, "TROUPE_POD=mine") +
+                            2 * std::ranges::count(c.environment, "TROUPE_POD=a/b"));
+  };
+  CHECK(set(command_here(job, 0, "")) == 1);
+  CHECK(set(command_here(job, 0, "", "a/b")) == 2);
+  const troupe::launch::host silent{.address = "node1", .command = {"ssh", "node1"}};
+  CHECK((command_there(job, 1, silent, "/srv").words[2].find("TROUPE_POD") == std::string::npos));
+  troupe::launch::host said = silent;
+  said.pod = "a/b";
+  check_says(command_there(job, 1, said, "/srv").words[2], "TROUPE_POD=");
 }
 
 // -- processes --

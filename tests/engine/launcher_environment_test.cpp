@@ -266,6 +266,56 @@ TEST_CASE("torchrun") {
   check_refused(torchrun + environment{{"RANK", "4"}}, {"RANK is 4 of WORLD_SIZE 4"});
 }
 
+namespace {
+named_pod pod(const environment& variables) {
+  return pod_by([&](const char* name) {
+    const auto found = variables.find(name);
+    return found == variables.end() ? nullptr : found->second.c_str();
+  });
+}
+using names = std::vector<std::string>;
+}  // namespace
+
+TEST_CASE("the groups of hosts that this one is in: by hand, or by what srun says of the network") {
+  CHECK(pod({}).groups.empty());
+  CHECK_FALSE(pod({}).told);
+  CHECK(pod({{"TROUPE_POD", "rack1/leaf2"}}).groups == names{"rack1", "leaf2"});
+  CHECK(pod({{"TROUPE_POD", "rack1/leaf2"}}).told);
+  CHECK(pod({{"TROUPE_POD", "a/b/c/d/e"}}).groups.size() == actors::most_groups);
+  for (const std::string wrong : {"a//b", "/a", "a/", "a b", "a/b/c/d/e/f", "\n"}) {
+    CAPTURE(wrong);
+    try {
+      static_cast<void>(pod({{"TROUPE_POD", wrong}}));
+      FAIL("was not refused");
+    } catch (const error& failure) {
+      CHECK(failure.code_value() == errc::bad_config);
+      CHECK(std::string{failure.what()}.find("TROUPE_POD is \"" + wrong + "\"") == 0);
+    }
+  }
+
+  const environment tree{{"SLURM_TOPOLOGY_ADDR", "spine.leaf2.node7"},
+                         {"SLURM_TOPOLOGY_ADDR_PATTERN", "switch.switch.node"}};
+  CHECK(pod(slurm + tree).groups == names{"spine", "leaf2"});
+  CHECK_FALSE(pod(slurm + tree).told);
+  CHECK(pod(slurm + tree + environment{{"TROUPE_JOIN", "tcp://node1:7000"}}).groups == names{"spine", "leaf2"});
+  CHECK(pod(slurm + tree + environment{{"TROUPE_POD", "mine"}}).groups == names{"mine"});
+  CHECK(pod(slurm + tree + environment{{"TROUPE_POD", "/"}}).groups.empty());
+  // Without a network of switches Slurm names the host alone.
+  CHECK(pod(slurm + environment{{"SLURM_TOPOLOGY_ADDR", "node7"}, {"SLURM_TOPOLOGY_ADDR_PATTERN", "node"}})
+            .groups.empty());
+  CHECK(pod(slurm +
+            environment{{"SLURM_TOPOLOGY_ADDR", "b3.node.with.dots"}, {"SLURM_TOPOLOGY_ADDR_PATTERN", "block.node"}})
+            .groups == names{"b3"});
+  CHECK(pod(slurm + environment{{"SLURM_TOPOLOGY_ADDR", "a.b.c.d.e.f.n"},
+                                {"SLURM_TOPOLOGY_ADDR_PATTERN", "switch.switch.switch.switch.switch.switch.node"}})
+            .groups == names{"b", "c", "d", "e", "f"});
+  // A batch script, and what other launchers start in a job of Slurm.
+  CHECK(pod(without(slurm, "SLURM_STEP_ID") + tree).groups.empty());
+  CHECK(pod(slurm + tree + by_hand).groups.empty());
+  CHECK(pod(slurm + tree + open_mpi).groups.empty());
+  CHECK(pod(slurm + tree + mpich).groups.empty());
+}
+
 TEST_CASE("what a launcher sets is no mistake of a configuration") {
   configuration config;
   const std::vector<std::string> set{"TROUPE_JOIN=tcp://node1:7000", "TROUPE_RANK=0", "TROUPE_RANKS=4",

@@ -305,3 +305,154 @@ TEST_CASE("a rank that is gone takes nothing more, and what it took before was r
   both.deliver();
   CHECK(never->done->why()->code == errc::actor_lost);
 }
+
+// -- of a group: whoever has the turn looks -------------------------------------------------------------------------------
+
+namespace {
+/// Looks of both in turn, until nothing moves.
+void look(two_ranks& both) {
+  for (bool moved = true; moved;) {
+    moved = both.zero.look_at_watched(both.from_zero);
+    moved = both.one.look_at_watched(both.from_one) || moved;
+  }
+}
+}  // namespace
+
+TEST_CASE("what is looked at needs no word: short and long ones, more than there are slots, whoever comes first") {
+  for (const std::size_t count : {5u, 2000u, 100'000u})
+    for (const bool sends_first : {true, false}) {
+      two_ranks both;
+      both.zero.watch_pairs(), both.one.watch_pairs();
+      std::vector<std::vector<int>> given, got;
+      for (int i = 0; i < 11; ++i) given.push_back(numbers(count, 100 * i)), got.emplace_back(count);
+      std::vector<operation_ptr> all;
+      const auto send = [&] {
+        for (auto& data : given) all.push_back(both.submit(0, true, data));
+      };
+      if (sends_first) send();
+      for (auto& data : got) all.push_back(both.submit(1, false, data));
+      if (!sends_first) send();
+      look(both);
+      CHECK_FALSE(both.zero.watches_pairs());
+      CHECK(both.zero.stops_watching());
+      CHECK(both.one.stops_watching());
+      CHECK(both.posted.empty());
+      both.deliver();
+      for (const auto& op : all) {
+        REQUIRE(op->done->done());
+        CHECK(op->done->why() == nullptr);
+      }
+      CHECK(given == got);
+    }
+}
+
+TEST_CASE("who does not look any more is told, and takes what came meanwhile") {
+  two_ranks both;
+  auto given = numbers(2000, 1);
+  std::vector<int> got(2000);
+  operation_ptr first, second;
+  const auto leave = [&](rank_t r) {
+    CHECK_FALSE(both.at(r).stops_watching());
+    both.at(r).leave_watched(both.out(r));
+    CHECK(both.at(r).stops_watching());
+  };
+  SUBCASE("the sender goes") {
+    both.zero.watch_pairs();
+    first = both.submit(0, true, given);
+    leave(0);
+    second = both.submit(1, false, got);
+    CHECK(both.deliver() == 1);
+  }
+  SUBCASE("the receiver goes") {
+    both.one.watch_pairs();
+    first = both.submit(1, false, got);
+    leave(1);
+    second = both.submit(0, true, given);
+    CHECK(both.deliver() == 1);
+  }
+  SUBCASE("the receiver goes when the message is there") {
+    both.one.watch_pairs();
+    first = both.submit(1, false, got);
+    second = both.submit(0, true, given);
+    CHECK_FALSE(first->done->done());
+    leave(1);
+    CHECK(both.deliver() == 1);
+  }
+  SUBCASE("the receiver has offered, and the sender performs it") {
+    both.one.watch_pairs();
+    first = both.submit(1, false, got);
+    both.one.offer_watched();
+    second = both.submit(0, true, given);
+    CHECK(both.posted.empty());
+    look(both);
+    CHECK(both.deliver() == 0);
+  }
+  REQUIRE((first->done->done() && second->done->done()));
+  CHECK(first->done->why() == nullptr);
+  CHECK(second->done->why() == nullptr);
+  CHECK(given == got);
+  CHECK_FALSE(both.zero.pending());
+  CHECK_FALSE(both.one.pending());
+}
+
+TEST_CASE("what is looked at is cancelled, differs, or belongs to a rank that is gone, as what is told") {
+  for (const std::size_t count : {10u, 100'000u}) {
+    CAPTURE(count);
+    two_ranks both;
+    both.zero.watch_pairs(), both.one.watch_pairs();
+    auto given = numbers(count, 1);
+    std::vector<int> got(count), other(count + 1);
+    operation_ptr send, receive;
+    errc expected = errc::cancelled;
+    SUBCASE("the receive is cancelled before there is a send") {
+      receive = both.submit(1, false, got);
+      both.one.end(receive, why(), both.from_one);
+      send = both.submit(0, true, given);
+    }
+    SUBCASE("the receive is cancelled when the send is there") {
+      receive = both.submit(1, false, got);
+      send = both.submit(0, true, given);
+      both.one.end(receive, why(), both.from_one);
+    }
+    SUBCASE("the send is cancelled") {
+      send = both.submit(0, true, given);
+      both.zero.end(send, why(), both.from_zero);
+      both.deliver();
+      receive = both.submit(1, false, got);
+    }
+    SUBCASE("another count") {
+      receive = both.submit(1, false, other);
+      send = both.submit(0, true, given);
+      expected = errc::mismatch;
+    }
+    SUBCASE("the receiver perishes") {
+      receive = both.submit(1, false, got);
+      send = both.submit(0, true, given);
+      both.one.perish(both.from_one);
+      look(both);
+      both.deliver();
+      CHECK_FALSE(send->done->done());
+      both.one.bury(why(errc::actor_lost));
+      both.zero.end(send, why(errc::actor_lost), both.from_zero);
+      both.zero.peer_lost(1, both.from_zero);
+      expected = errc::actor_lost;
+    }
+    look(both);
+    both.deliver();
+    for (const rank_t r : {0, 1})
+      if (!both.at(r).stops_watching()) both.at(r).leave_watched(both.out(r));
+    both.deliver();
+    REQUIRE((send->done->done() && receive->done->done()));
+    REQUIRE((send->done->why() && receive->done->why()));
+    CHECK(send->done->why()->code == expected);
+    CHECK(receive->done->why()->code == expected);
+    CHECK(got == std::vector<int>(count));
+    if (expected == errc::actor_lost) continue;
+    std::vector<int> after(count);
+    receive = both.submit(1, false, after);
+    send = both.submit(0, true, given);
+    both.deliver();
+    REQUIRE((send->done->done() && receive->done->done()));
+    CHECK(after == given);
+  }
+}

@@ -129,7 +129,9 @@ TEST_CASE("launchers: srun of a Slurm that is brought up here") {
                 "/ctld.pid\nSlurmdPidFile=" + at + "/d.pid\nSlurmdSpoolDir=" + at + "/spool\nStateSaveLocation=" + at +
                 "/state\nSlurmctldLogFile=" + at + "/ctld.log\nSlurmdLogFile=" + at +
                 "/d.log\nNodeName=here NodeHostname=localhost NodeAddr=127.0.0.1 CPUs=2 "
-                "State=UNKNOWN\nPartitionName=all Nodes=here Default=YES OverSubscribe=FORCE:8 State=UP\n");
+                "State=UNKNOWN\nTopologyPlugin=topology/tree\nPartitionName=all Nodes=here Default=YES "
+                "OverSubscribe=FORCE:8 State=UP\n");
+  write("slurm/topology.conf", "SwitchName=leaf Nodes=here\nSwitchName=spine Switches=leaf\n");
   background daemons;
   daemons.start("munged --force --foreground --socket=" + at + "/munge --key-file=" + at + "/key --pid-file=" + at +
                 "/munge.pid --log-file=" + at + "/munge.log --seed-file=" + at + "/seed >" + at + "/munge.out 2>&1");
@@ -143,7 +145,11 @@ TEST_CASE("launchers: srun of a Slurm that is brought up here") {
     return;
   }
   // A time of its own, as srun waits for resources without end.
-  check_job(run(bench, "SLURM_CONF=" + conf + " timeout 30 srun -n 3 --overcommit"), 3);
+  const std::string srun = "SLURM_CONF=" + conf + " timeout 30 srun -n 3 --overcommit ";
+  check_job(run(bench, srun), 3);
+  // The network as a join reads it (engine/world/launcher_environment.hpp).
+  CHECK(system_does(srun + "sh -c 'test \"$SLURM_TOPOLOGY_ADDR $SLURM_TOPOLOGY_ADDR_PATTERN\" = "
+                           "\"spine.leaf.here switch.switch.node\"'"));
 }
 
 TEST_CASE("launchers: torchrun of PyTorch") {

@@ -222,6 +222,17 @@ TEST_CASE("servers in groups, from the outside in") {
   CHECK(racks.outer == std::vector<std::vector<int>>{{4, 2}, {2, 2, 2}});
   CHECK(racks.to_string() == "2+1x2x2x1");
 
+  // Ranks in any order: hosts of a pod need not follow each other among them.
+  const layout in_turn = layout::placed_in_groups({{0, 0, 0, 0}, {1, 0, 0, 0}, {0, 1, 0, 0}, {1, 1, 0, 0}});
+  CHECK(in_turn.outer == std::vector<std::vector<int>>{{2, 2}});
+  CHECK(in_turn.server_of(1) == 2);
+  CHECK(in_turn == layout::parse("0.0.0.0,1.0.0.0,0.1.0.0,1.1.0.0"));
+  CHECK(layout::placed_in_groups({{0, 0, 0}, {1, 0, 0}}) == layout::grid(2, 1));
+  CHECK(code_of([] { (void)layout::placed_in_groups({}); }) == errc::bad_config);
+  CHECK(code_of([] { (void)layout::placed_in_groups({{0, 0}}); }) == errc::bad_config);
+  CHECK(code_of([] { (void)layout::placed_in_groups({{0, 0, 0, 0}, {1, 0, 0}}); }) == errc::bad_config);
+  CHECK(code_of([] { (void)layout::placed_in_groups({std::vector<int>(9, 0)}); }) == errc::bad_config);
+
   // What parts nothing is left out: equal layouts are equal.
   CHECK(layout::parse("1x2x4x1") == layout::grid(2, 4));
   CHECK(layout::parse("2x1x4x1") == layout::grid(2, 4));

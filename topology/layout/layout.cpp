@@ -129,44 +129,6 @@ std::vector<int> path_of_server(const layout& l, const std::vector<std::vector<i
   return path;
 }
 
-/// A path for each rank: its groups, then server, card and core group. Groups are numbered without gaps.
-/// @pre all of the same length, 3 at least
-layout placed_in_groups(const std::vector<std::vector<int>>& paths) {
-  const std::size_t groups = paths.front().size() - inner_levels;
-  std::map<std::vector<int>, int> servers;  // by innermost group: one more than the highest number
-  for (const auto& path : paths) {
-    int& count = servers[{path.begin(), path.begin() + static_cast<std::ptrdiff_t>(groups)}];
-    count = std::max(count, path[groups] + 1);
-  }
-  std::map<std::vector<int>, int> first;
-  std::vector<std::vector<int>> outer(groups);
-  std::int64_t all = 0;
-  const std::vector<int>* before = nullptr;
-  for (const auto& [group, count] : servers) {
-    first[group] = static_cast<int>(all);
-    all += count;
-    if (all > max_ranks) bad_config("more than " + std::to_string(max_ranks) + " servers");
-    for (std::size_t level = 0; level < groups; ++level) {
-      const bool same =
-          before != nullptr &&
-          std::equal(group.begin(), group.begin() + static_cast<std::ptrdiff_t>(level) + 1, before->begin());
-      if (same) outer[level].back() += count;
-      else outer[level].push_back(count);
-    }
-    before = &group;
-  }
-  std::vector<coordinates> places;
-  places.reserve(paths.size());
-  for (const auto& path : paths)
-    places.push_back({first[{path.begin(), path.begin() + static_cast<std::ptrdiff_t>(groups)}] + path[groups],
-                      path[groups + 1], path[groups + 2]});
-  layout made = layout::placed(std::move(places));
-  made.outer = std::move(outer);
-  drop_idle_levels(made);
-  made.validate();
-  return made;
-}
-
 void validate_groups(const layout& l) {
   if (l.outer.size() + inner_levels > static_cast<std::size_t>(layout::most_levels))
     too_deep("there are " + std::to_string(l.outer.size() + inner_levels));
@@ -221,7 +183,7 @@ layout parse_places(std::string_view text) {
                  std::to_string(paths.back().size()) + " numbers, the first rank has " +
                  std::to_string(paths.front().size()) + "; all must have as many");
   }
-  return placed_in_groups(paths);
+  return layout::placed_in_groups(paths);
 }
 
 // A placement that is exactly a dense grid is stored as one, so that equal layouts compare equal and queries are fast.
@@ -343,6 +305,48 @@ layout layout::placed(std::vector<coordinates> places) {
   drop_placement_if_grid(result);
   result.validate();
   return result;
+}
+
+layout layout::placed_in_groups(const std::vector<std::vector<int>>& paths) {
+  if (paths.empty()) bad_config("the placement names no rank");
+  for (const auto& path : paths)
+    if (path.size() != paths.front().size() || path.size() < inner_levels)
+      bad_config("every rank needs a path as long as the others', its groups and then server, card and core group");
+  if (paths.front().size() > static_cast<std::size_t>(most_levels))
+    too_deep("a path has " + std::to_string(paths.front().size()));
+  const std::size_t groups = paths.front().size() - inner_levels;
+  std::map<std::vector<int>, int> servers;  // by innermost group: one more than the highest number
+  for (const auto& path : paths) {
+    int& count = servers[{path.begin(), path.begin() + static_cast<std::ptrdiff_t>(groups)}];
+    count = std::max(count, path[groups] + 1);
+  }
+  std::map<std::vector<int>, int> first;
+  std::vector<std::vector<int>> outer(groups);
+  std::int64_t all = 0;
+  const std::vector<int>* before = nullptr;
+  for (const auto& [group, count] : servers) {
+    first[group] = static_cast<int>(all);
+    all += count;
+    if (all > max_ranks) bad_config("more than " + std::to_string(max_ranks) + " servers");
+    for (std::size_t level = 0; level < groups; ++level) {
+      const bool same =
+          before != nullptr &&
+          std::equal(group.begin(), group.begin() + static_cast<std::ptrdiff_t>(level) + 1, before->begin());
+      if (same) outer[level].back() += count;
+      else outer[level].push_back(count);
+    }
+    before = &group;
+  }
+  std::vector<coordinates> places;
+  places.reserve(paths.size());
+  for (const auto& path : paths)
+    places.push_back({first[{path.begin(), path.begin() + static_cast<std::ptrdiff_t>(groups)}] + path[groups],
+                      path[groups + 1], path[groups + 2]});
+  layout made = layout::placed(std::move(places));
+  made.outer = std::move(outer);
+  drop_idle_levels(made);
+  made.validate();
+  return made;
 }
 
 namespace {

@@ -83,6 +83,9 @@ struct TROUPE_API layout {
   static layout spread(int ranks, int servers, int core_groups = 1);
   /// An explicit list: rank r sits at places[r]. Extents are the largest coordinate + 1.
   static layout placed(std::vector<coordinates> places);
+  /// The same in groups: a path a rank, its groups from the outside in, then server, card and core group. Each number counts in the group
+  /// around it, and groups are numbered without gaps. @pre all paths are equally long, 3 to `most_levels` numbers, else bad_config.
+  static layout placed_in_groups(const std::vector<std::vector<int>>& paths);
   /// "8" (flat) · "2x4" (servers × cards) · "2x4x4" (servers × cards × core groups) · "2x4x8x1" (pods × servers × cards × core
   /// groups; further levels in front) · "4+3" (cards per server) · "4+3x4" (cards per server, × core groups) · "4+3x8x1" (servers per
   /// pod, × cards × core groups; further levels behind the sum) · "0.0.0,0.0.1,1.0.0" (server.card.core_group of every rank;

@@ -2,6 +2,7 @@
 #include "actors/ports/link/presence_state.hpp"
 
 #include <algorithm>
+#include <map>
 #include <new>
 #include <variant>
 
@@ -19,6 +20,30 @@ std::string name_of(const roster& in, std::uint32_t process) {
   return "process " + std::to_string(process) + " (" +
          (p.ranks == 1 ? "rank " + last : "ranks " + std::to_string(p.first_rank) + "–" + last) + ", pid " +
          std::to_string(p.pid) + " on host " + p.host + ")";
+}
+
+std::string trouble_with_groups(const roster& in) {
+  const auto said = [&](std::uint32_t p) {
+    std::string path;
+    for (const std::string& group : in.processes[p].groups) path += (path.empty() ? "" : "/") + group;
+    return path.empty() ? std::string{"names no pod"} : "is in pod " + path;
+  };
+  const auto both = [&](std::uint32_t p, std::uint32_t q) {
+    return name_of(in, p) + " " + said(p) + ", and " + name_of(in, q) + " " + said(q);
+  };
+  std::map<std::uint64_t, std::uint32_t> first_of;  // by host
+  for (std::uint32_t p = 0; p < in.processes.size(); ++p) {
+    const process_place& mine = in.processes[p];
+    if (mine.groups.size() > most_groups)
+      return name_of(in, p) + " is in a pod of " + std::to_string(mine.groups.size()) + " levels; there can be " +
+             std::to_string(most_groups);
+    if (mine.groups.empty() != in.processes[0].groups.empty() && (mine.told_groups || in.processes[0].told_groups))
+      return both(0, p) + "; say it of all hosts of the job (TROUPE_POD, or pod in the file of hosts), or of none";
+    if (const auto at = first_of.try_emplace(mine.host_key, p).first->second;
+        names_groups(in) && in.processes[at].groups != mine.groups)
+      return both(at, p) + "; a host is in one pod (TROUPE_POD)";
+  }
+  return {};
 }
 
 presence_state::presence_state(const roster& all, std::uint32_t here, std::chrono::milliseconds silence,

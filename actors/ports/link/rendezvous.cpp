@@ -21,7 +21,7 @@
 namespace troupe::actors {
 
 static void describe(auto& wire, process_place& p) {
-  wire(p.host, p.host_key, p.pid, p.first_rank, p.ranks, p.cores, p.addresses);
+  wire(p.host, p.host_key, p.pid, p.first_rank, p.ranks, p.cores, p.addresses, p.groups, p.told_groups);
 }
 static void describe(auto& wire, roster& r) { wire(r.job, r.processes, r.costs); }
 static void describe(auto& wire, enrolment& e) { wire(e.process, e.processes, e.place, e.settings, e.costs); }
@@ -420,6 +420,7 @@ void rendezvous_service::finish() {
   }
   if (ranks > std::uint64_t{1} << 24)
     return refuse_all("a job has at most 16777216 ranks, not " + std::to_string(ranks));
+  if (const std::string why = trouble_with_groups(yes.all); !why.empty()) return refuse_all(why);
   for (const auto& g : guests_) {
     if (!g->said) continue;
     g->line.say(yes);

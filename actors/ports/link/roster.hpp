@@ -2,6 +2,7 @@
 #pragma once
 // The processes of a job, as the join found them.
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -16,6 +17,9 @@ struct process_place {
   std::uint32_t ranks = 0;
   std::uint32_t cores = 0;             ///< that it may use
   std::vector<std::string> addresses;  ///< where it listens, the best first: "tcp://10.0.0.1:40123"
+  std::vector<std::string>
+      groups{};              ///< of hosts that its own is in, outermost first: {"rack1", "leaf2"}; empty: nobody says
+  bool told_groups = false;  ///< by a person, and not by a launcher that knows the network
 };
 
 struct roster {
@@ -30,6 +34,18 @@ inline std::uint32_t first_of_host(const roster& in, std::uint32_t process) {
   std::uint32_t first = 0;
   while (in.processes[first].host_key != in.processes[process].host_key) ++first;
   return first;
+}
+
+/// More levels of groups a layout does not have.
+inline constexpr std::size_t most_groups = 5;
+
+/// Why what the processes say of groups of hosts does not fit together; empty: it does. What launchers say of some processes alone is
+/// not counted (names_groups()).
+std::string trouble_with_groups(const roster& in);
+
+/// All processes name the groups of their hosts.
+inline bool names_groups(const roster& in) {
+  return std::ranges::none_of(in.processes, [](const process_place& p) { return p.groups.empty(); });
 }
 
 /// "process 2 (ranks 4–5, pid 4711 on host b)".

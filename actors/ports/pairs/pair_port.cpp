@@ -78,12 +78,12 @@ void pair_end::withdraw() {
 // -- the receiver -----------------------------------------------------------------------------------------------------------
 
 pair_status pair_end::take() {
+  if (offered_) return take_offered();
   auto& head = slot_->head;
-  if (offered_ && finished()) return pair_status::performed;
   if (head.stamp.load(std::memory_order_seq_cst) != mark_) return pair_status::waiting;
   if (head.shape != shape_) return pair_status::mismatch;
   const std::byte* const here = at_hand();
-  if (!offered_ && bytes_ < shared_from) {
+  if (bytes_ < shared_from) {
     if (here == nullptr) {
       const pair_status moved = move(data_, head.data, bytes_);
       if (was_withdrawn()) return pair_status::waiting;
@@ -92,8 +92,30 @@ pair_status pair_end::take() {
     finish();
     return pair_status::performed;
   }
-  if (!offered_) offer();
-  return copy_units(data_, here != nullptr ? here : head.data);
+  source_ = here != nullptr ? here : head.data;
+  offer();
+  return copy_units(data_, source_);
+}
+
+/// The sender may have performed it, and be writing the slot's next message: of the head is read only what nobody can perform meanwhile,
+/// since this end has a unit of it.
+pair_status pair_end::take_offered() {
+  if (finished()) return pair_status::performed;
+  if (source_ != nullptr) return copy_units(data_, source_);
+  auto& head = slot_->head;
+  if (head.stamp.load(std::memory_order_seq_cst) != mark_) return pair_status::waiting;
+  std::uint64_t first = 0;
+  if (!claim(first)) return how_it_ended();
+  const bool right = head.shape == shape_;
+  if (!right || was_withdrawn()) {
+    slot_->answer.failed.store(mark_, std::memory_order_relaxed);
+    slot_->answer.copied.fetch_add(1, std::memory_order_acq_rel);
+    return right ? how_it_ended() : pair_status::mismatch;
+  }
+  const std::byte* const here = at_hand();
+  source_ = here != nullptr ? here : head.data;
+  const pair_status moved = copy_unit(first, data_, source_);
+  return moved == pair_status::performed ? copy_units(data_, source_) : moved;
 }
 
 const std::byte* pair_end::at_hand() const {
@@ -183,22 +205,31 @@ pair_status pair_end::move(std::byte* target, const std::byte* source, std::size
   }
 }
 
-pair_status pair_end::copy_units(std::byte* target, const std::byte* source) {
+/// One that it has claimed. `performed`: the unit.
+pair_status pair_end::copy_unit(std::uint64_t which, std::byte* target, const std::byte* source) {
   const std::size_t step = unit();
   const std::uint64_t all = units();
-  for (std::uint64_t next = 0; claim(next);) {
-    const std::size_t begin = all == 1 ? 0 : next * step;
-    const std::size_t bytes = all == 1 ? bytes_ : std::min(step, bytes_ - begin);
-    if (bytes > 0) {
-      if (!sending_ && at_hand() != nullptr) std::memcpy(target, source, bytes);
-      else if (const pair_status moved = move(target + begin, source + begin, bytes); moved == pair_status::waiting)
-        return moved;
-      else if (moved == pair_status::failed || was_withdrawn())
-        slot_->answer.failed.store(mark_, std::memory_order_relaxed);
-    }
-    // Whoever counts the last one sees what was said of those before.
-    if (slot_->answer.copied.fetch_add(1, std::memory_order_acq_rel) + 1 == all && !has_failed()) finish();
+  const std::size_t begin = all == 1 ? 0 : which * step;
+  const std::size_t bytes = all == 1 ? bytes_ : std::min(step, bytes_ - begin);
+  if (bytes > 0) {
+    if (!sending_ && at_hand() != nullptr) std::memcpy(target, source, bytes);
+    else if (const pair_status moved = move(target + begin, source + begin, bytes); moved == pair_status::waiting)
+      return moved;
+    else if (moved == pair_status::failed || was_withdrawn())
+      slot_->answer.failed.store(mark_, std::memory_order_relaxed);
   }
+  // Whoever counts the last one sees what was said of those before.
+  if (slot_->answer.copied.fetch_add(1, std::memory_order_acq_rel) + 1 == all && !has_failed()) finish();
+  return pair_status::performed;
+}
+
+pair_status pair_end::copy_units(std::byte* target, const std::byte* source) {
+  for (std::uint64_t next = 0; claim(next);)
+    if (const pair_status moved = copy_unit(next, target, source); moved != pair_status::performed) return moved;
+  return how_it_ended();
+}
+
+pair_status pair_end::how_it_ended() const {
   if (finished()) return pair_status::performed;
   return has_failed() && !was_withdrawn() ? pair_status::failed : pair_status::waiting;
 }

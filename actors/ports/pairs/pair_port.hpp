@@ -52,6 +52,8 @@ public:
   }
 
   bool sending() const { return sending_; }
+  /// The other end is in another process.
+  bool is_far() const { return far_.memory != nullptr; }
 
   /// From a receiver: there will be an answer to write soon.
   void prepare_answer();
@@ -121,6 +123,7 @@ private:
   const std::byte* at_hand() const;
   pair_status help();
   pair_status take();
+  pair_status take_offered();
   /// From a sender: the receiver is not looking, or will not be for long.
   bool is_away() const { return slot_->answer.offered.load(std::memory_order_seq_cst) == mark_; }
   /// From a sender: the receiver looks, and copies faster than the system would for this end.
@@ -128,6 +131,9 @@ private:
     return far_.stage != nullptr && slot_->answer.tell.load(std::memory_order_seq_cst) != mark_;
   }
   pair_status copy_units(std::byte* target, const std::byte* source);
+  pair_status copy_unit(std::uint64_t which, std::byte* target, const std::byte* source);
+  /// Of a message of which nobody can claim a unit.
+  pair_status how_it_ended() const;
   bool claim(std::uint64_t& unit);
   pair_status move(std::byte* target, const std::byte* source, std::size_t bytes) const;
   void finish();
@@ -146,6 +152,7 @@ private:
   std::byte* data_ = nullptr;
   std::size_t bytes_ = 0;
   pair_far_end far_;
+  const std::byte* source_ = nullptr;  ///< of a receiver that has offered, once it knows that the message fits
   std::uint64_t left_before_ = 0;
   sent_when over_ = sent_when::taken;
   bool sending_ = false;

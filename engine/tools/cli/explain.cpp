@@ -3,6 +3,7 @@
 #include "engine/tools/explain.hpp"
 #include "engine/tools/explain_measured.hpp"
 
+#include <charconv>
 #include <cstdio>
 #include <iostream>
 #include <memory>
@@ -26,6 +27,7 @@ constexpr const char* footer = R"(Examples:
   troupe explain all_reduce --ranks 4 --bytes 64K --measure
   troupe explain all_reduce --ranks 8 --bytes 1M --processes 4       (of one host, two ranks in each: who reaches whom, and how)
   troupe explain all_reduce --ranks 16 --bytes 1M --processes 2x4    (two hosts with four processes each)
+  troupe explain all_reduce --ranks 8 --bytes 1M --processes 2x4x1   (two pods of four hosts with a process each)
   troupe explain all_reduce --bytes 1M --on gh200_16            (a machine of `troupe study --presets`, in virtual time)
   troupe explain reduce --ranks 7 --root 3 --bytes 8 --determinism topology_stable --json)";
 
@@ -87,15 +89,25 @@ call call_of(const arguments& a, const job_kind& kind, const engine_options& opt
   return what;
 }
 
-/// "4" or "2x4": as a join would find so many processes, on one host or on several.
+/// "4", "2x4" or "2x4x1": as a join would find so many processes, on one host, on several, or in pods of hosts, which may be nested.
 layout placement_in_processes(const std::string& text, int ranks) {
   const auto wrong = [&](const std::string& sentence) { usage_error("--processes \"" + text + "\": " + sentence); };
-  int hosts = 1, each = 0, end = 0;
-  if (text.find('x') == std::string::npos) static_cast<void>(std::sscanf(text.c_str(), "%5d%n", &each, &end));
-  else static_cast<void>(std::sscanf(text.c_str(), "%5dx%5d%n", &hosts, &each, &end));
-  if (end != static_cast<int>(text.size()) || hosts < 1 || each < 1)
-    wrong("write how many there are on this host, such as 4, or hosts x processes of each, such as 2x4");
-  const int processes = hosts * each;
+  constexpr int most = 65536;
+  std::vector<int> extents;
+  long long all = 1;
+  for (std::size_t at = 0; at <= text.size(); ++at) {
+    int number = 0;
+    const auto [end, problem] = std::from_chars(text.data() + at, text.data() + text.size(), number);
+    at = static_cast<std::size_t>(end - text.data());
+    if (problem != std::errc{} || number < 1 || (at < text.size() && text[at] != 'x'))
+      wrong("write how many there are on this host, such as 4, hosts x processes of each, such as 2x4, or with pods of "
+            "hosts in front, such as 2x4x1");
+    extents.push_back(number);
+    if (all *= number; all > most) wrong("a job has at most " + std::to_string(most) + " processes");
+  }
+  if (extents.size() > actors::most_groups + 2)
+    wrong("there can be " + std::to_string(actors::most_groups) + " levels of pods");
+  const int each = extents.back(), processes = static_cast<int>(all);
   if (ranks % processes != 0)
     wrong("the " + plural(static_cast<std::size_t>(ranks), "rank") + " cannot be shared alike by " +
           std::to_string(processes) + "; take a multiple");
@@ -104,6 +116,9 @@ layout placement_in_processes(const std::string& text, int ranks) {
     job.processes.emplace_back();
     job.processes.back().host_key = static_cast<std::uint64_t>(p / each);
     job.processes.back().ranks = static_cast<std::uint32_t>(ranks / processes);
+    int inside = processes;
+    for (std::size_t level = 0; level + 2 < extents.size(); ++level)
+      job.processes.back().groups.push_back(std::to_string(p / (inside /= extents[level])));
   }
   layout placement = layout_of(job);
   placement.copies = processes_may_copy();
@@ -207,7 +222,8 @@ void add_explain(command program, action& chosen) {
   sub.add_option("--op", a->op, "reduction (default sum)").type_name("OP");
   sub.add_option("--root", a->root, "default 0").within(0, most_ranks_of_a_score - 1);
   sub.add_option("--layout", a->placement, "such as 2x4").type_name("LAYOUT");
-  sub.add_option("--processes", a->processes, "ranks live in so many processes: 4, or hosts x processes of each: 2x4")
+  sub.add_option("--processes", a->processes,
+                 "ranks live in so many processes: 4, hosts x processes of each: 2x4, or pods in front: 2x4x1")
       .type_name("N");
   sub.add_option("--determinism", a->level, "fast, run_stable, size_stable or topology_stable").type_name("LEVEL");
   sub.add_flag("--in-place", a->in_place, "input and output are one buffer");

@@ -35,6 +35,7 @@ A file of hosts has a table for each:
   slots = 4                             processes, 1 if it says nothing
   command = ["ssh", "node1"]            runs a text in a shell there; this is the default, [] starts processes here
   directory = "/srv/app"                the same as here if it says nothing
+  pod = "rack1/leaf2"                   groups of hosts that it is in, from the outside in; TROUPE_POD of its processes
 TROUPE_... variables go to the other hosts, too; the key goes over standard input. They need sh and setsid.
 
 Where the processes' engines have certificates (TROUPE_ENGINE_TLS_CERTIFICATE, _KEY, _AUTHORITY), this one needs them as well, in the same

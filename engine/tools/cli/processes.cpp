@@ -119,7 +119,7 @@ int start_job(launch_request what) {
     for (int rank = 0; rank < job.processes; ++rank) {
       const launch::host* const on = hosts.empty() ? nullptr : &hosts[places[static_cast<std::size_t>(rank)]];
       made.push_back(on == nullptr || on->here()
-                         ? command_here(job, rank, on == nullptr ? std::string{} : on->directory)
+                         ? on == nullptr ? command_here(job, rank, {}) : command_here(job, rank, on->directory, on->pod)
                          : command_there(job, rank, *on, directory));
       made.back().has_our_streams = what.own && rank == 0 && !made.back().remote();
     }

@@ -34,13 +34,18 @@ std::string quoted_for_shell(std::string_view text) {
   return quoted + "'";
 }
 
-command command_here(const job& of, int rank, const std::string& directory) {
+command command_here(const job& of, int rank, const std::string& directory, const std::string& pod) {
   command made{.rank = rank, .words = of.program, .environment = {}, .directory = directory};
   for (const std::string& variable : of.environment)
     if (!concerns_launchers(name_of(variable))) made.environment.push_back(variable);
   made.environment.push_back(join_of(of));
   for (std::string& variable : place_of(of, rank)) made.environment.push_back(std::move(variable));
   if (!of.invited) made.environment.push_back("TROUPE_KEY=" + of.key);
+  // What this process was told of its host is true of those here, too.
+  if (!pod.empty()) made.environment.push_back("TROUPE_POD=" + pod);
+  else
+    for (const std::string& variable : of.environment)
+      if (name_of(variable) == "TROUPE_POD") made.environment.push_back(variable);
   return made;
 }
 
@@ -62,6 +67,7 @@ command command_there(const job& of, int rank, const host& where, const std::str
                       quoted_for_shell(where.directory.empty() ? directory : where.directory) + " || exit 2\nexport";
   std::vector<std::string> variables = place_of(of, rank);
   if (!of.invited) variables.insert(variables.begin(), join_of(of));
+  if (!where.pod.empty()) variables.push_back("TROUPE_POD=" + where.pod);
   for (const std::string& variable : of.environment)
     if (variable.starts_with("TROUPE_") && !concerns_launchers(name_of(variable)) && is_name(name_of(variable)))
       variables.push_back(variable);

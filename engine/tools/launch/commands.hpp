@@ -36,7 +36,8 @@ struct command {
   bool remote() const noexcept { return !host.empty(); }
 };
 
-command command_here(const job& of, int rank, const std::string& directory);
+/// @param pod of a file of hosts; empty: it says none
+command command_here(const job& of, int rank, const std::string& directory, const std::string& pod = {});
 
 /// On another host, by its command; TROUPE_… variables go with it, on the command line but for the key or invitation.
 /// @param directory of this process, where the host says nothing

@@ -6,6 +6,7 @@
 
 #include <toml++/toml.h>
 
+#include "engine/world/launcher_environment.hpp"
 #include "memory/error.hpp"
 #include "memory/read_file.hpp"
 #include "memory/spelling.hpp"
@@ -72,8 +73,18 @@ private:
     return command;
   }
 
+  std::string pod_of(const toml::node& node) const {
+    std::string text = text_of(node, "pod");
+    try {
+      static_cast<void>(groups_of_pod(text, "pod"));
+    } catch (const error& wrong) {
+      fail(node, wrong.what());
+    }
+    return text;
+  }
+
   host host_of(const toml::table& table) const {
-    static constexpr std::array<std::string_view, 4> keys{"address", "slots", "command", "directory"};
+    static constexpr std::array<std::string_view, 5> keys{"address", "slots", "command", "directory", "pod"};
     host made;
     bool commanded = false;
     for (const auto& [key, value] : table) {
@@ -88,10 +99,12 @@ private:
         commanded = true;
       } else if (key.str() == "directory") {
         made.directory = text_of(value, "directory");
+      } else if (key.str() == "pod") {
+        made.pod = pod_of(value);
       } else {
         const auto near = closest(key.str(), keys);
         fail(value, "a host has no key " + quoted(key.str()) +
-                        (near.empty() ? "; there are address, slots, command and directory"
+                        (near.empty() ? "; there are address, slots, command, directory and pod"
                                       : "; did you mean " + std::string{near} + "?"));
       }
     }

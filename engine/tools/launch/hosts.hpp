@@ -7,6 +7,7 @@
 //   slots = 4                             # so many processes, 1 if it says nothing
 //   command = ["ssh", "node1"]            # runs the text behind it in a shell there; the default, with -T and BatchMode. [] : no command,
 //                                         # processes are started here, by the launcher itself
+//   pod = "rack1/leaf2"                   # the groups of hosts that it is in, from the outside in: TROUPE_POD of its processes
 //   directory = "/srv/app"                # where they start; the launcher's own if it says nothing
 //
 // Processes fill the hosts' slots in the order of the file.
@@ -22,6 +23,7 @@ struct host {
   int slots = 1;
   std::vector<std::string> command{};
   std::string directory{};  ///< empty: the launcher's
+  std::string pod{};        ///< empty: what TROUPE_POD says there
   bool here() const noexcept { return command.empty(); }
 };
 
