@@ -49,7 +49,7 @@ struct runtime::hidden {
   std::unique_ptr<fabric> ways;  // outlives the system's actors: declared before it
   caf::actor_system system;
   scheduler& agenda;
-  std::unique_ptr<job_links> job;  ///< null: none
+  std::unique_ptr<job_links> job;   ///< null: none
   std::shared_ptr<nic_thread> nic;  ///< communicators that end later than it know it weakly
   /// Thread of a communicator's attendant.
   struct attendant_thread {

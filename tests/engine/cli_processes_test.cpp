@@ -162,7 +162,7 @@ TEST_CASE("processes: explain shows who reaches whom") {
   CHECK(here["ways"] == json::parse(R"([{"reach": "segment", "groups": [[0, 1, 2]]}])"));
   CHECK_FALSE(json::parse(run("explain all_reduce --ranks 3 --bytes 8 --json").out).contains("ways"));
   check_refused(run("explain all_reduce --ranks 4 --processes 3"), {"cannot be shared alike by 3"});
-  for (const char* wrong : {"x2", "2x", "2x2x2", "0", "-1", "2y", ""})
+  for (const char* wrong : {"x2", "2x", "2x2x", "0", "-1", "2y", ""})
     if (*wrong != '\0')
       check_refused(run(std::string{"explain all_reduce --ranks 8 --processes="} + wrong), {"--processes"});
   check_refused(run("explain all_reduce --ranks 4 --processes 2 --measure"), {"bench --processes"});

@@ -42,10 +42,12 @@ steady_time soon() { return std::chrono::steady_clock::now() + 60s; }
 TEST_CASE("the NIC process goes on with a process that names one that has ended") {
   service_here service;
   nic_host_link mine{service.address(), {build, 77, 0, 3}, soon(), 60s};
-  constexpr std::array<std::uint32_t, 2> with_one_that_never_came{0, 2};
+  constexpr std::array<std::uint32_t, 2> with_one_that_has_ended{0, 2};
+  { const nic_host_link its{service.address(), {build, 77, 2, 3}, soon(), 60s}; }
+  std::this_thread::sleep_for(100ms);  // until the service knows
   // It was refused, and the connection closed: every other communicator of the process lost its NIC with that.
   for (std::uint64_t communicator = 1; communicator < 4; ++communicator)
-    CHECK_FALSE(mine.enter(communicator, with_one_that_never_came, 4096, soon()));
+    CHECK_FALSE(mine.enter(communicator, with_one_that_has_ended, 4096, soon()));
   CHECK_FALSE(mine.hung_up());
 }
 

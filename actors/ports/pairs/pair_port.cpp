@@ -101,6 +101,7 @@ pair_status pair_end::take() {
 /// since this end has a unit of it.
 pair_status pair_end::take_offered() {
   if (finished()) return pair_status::performed;
+  if (differs_) return pair_status::mismatch;
   if (source_ != nullptr) return copy_units(data_, source_);
   auto& head = slot_->head;
   if (head.stamp.load(std::memory_order_seq_cst) != mark_) return pair_status::waiting;
@@ -110,6 +111,7 @@ pair_status pair_end::take_offered() {
   if (!right || was_withdrawn()) {
     slot_->answer.failed.store(mark_, std::memory_order_relaxed);
     slot_->answer.copied.fetch_add(1, std::memory_order_acq_rel);
+    differs_ = !right;  // the next look finds no unit to claim any more
     return right ? how_it_ended() : pair_status::mismatch;
   }
   const std::byte* const here = at_hand();

@@ -152,7 +152,8 @@ private:
   std::byte* data_ = nullptr;
   std::size_t bytes_ = 0;
   pair_far_end far_;
-  const std::byte* source_ = nullptr;  ///< of a receiver that has offered, once it knows that the message fits
+  const std::byte* source_ = nullptr;  ///< of a receiver that has offered, once it knows that the message fits …
+  bool differs_ = false;               ///< … or that it does not
   std::uint64_t left_before_ = 0;
   sent_when over_ = sent_when::taken;
   bool sending_ = false;
