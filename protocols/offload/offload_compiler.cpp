@@ -178,6 +178,8 @@ private:
     const instruction& first = code[begin];
     std::size_t end = begin + 1;
     if (!receives(first.kind) || !reduces(first.kind) || sends(first.kind)) return end;
+    // Blocks without elements lie at one place, though they are different sums; to wait for all of them at once might wait for ever.
+    if (first.elements == 0) return end;
     const auto sum = first.target;
     for (; end < code.size() && end - begin < most_awaited; ++end) {
       const instruction& next = code[end];

@@ -132,6 +132,31 @@ TEST_CASE("offload: blocks of different sizes, some empty, where the sizes are k
   CHECK(proved > 100);
 }
 
+TEST_CASE("offload: most blocks empty, with one credit: sums of different blocks at one place are no gathering") {
+  std::mt19937_64 random{seed()};
+  std::size_t proved = 0;
+  for (const int ranks : {4, 8, 16})
+    for_each_stage(layout::flat(ranks), false, [&](const choreography& who, const stage& on) {
+      if (on.root > 0) return;
+      const score s = pace_sends(one_cell_per_step(lower_syncs(write_score(who, on))), 1);
+      if (needs_one_address_space(s)) return;
+      INFO(title(on, who));
+      subject of{s};
+      of.verified = verify(of.notes, {1, 1});
+      REQUIRE(of.verified.ok());
+      offload::compile_options how = of.how();
+      how.credits = 1;
+      for (int round = 0; round < 4; ++round) {
+        of.counts.clear();
+        for (std::int64_t b = 0; b < block_count(on.what, ranks); ++b)
+          of.counts.push_back(random() % 4 != 0 ? 0 : random() % 9);
+        CHECK(offload::why_not_the_score(of.proof(), offload::compile(of.notes, of.shape(), how)) == "");
+      }
+      ++proved;
+    });
+  CHECK(proved > 60);
+}
+
 TEST_CASE("offload: sums folded in rank order, and few credits") {
   std::size_t proved = 0;
   for (const int ranks : {2, 5, 8})
