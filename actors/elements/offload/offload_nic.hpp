@@ -118,7 +118,7 @@ private:
     bool has_data = false, has_address = false;
     std::vector<std::byte> data;
     const std::byte* lies_at = nullptr;  ///< see offload_packet
-    std::shared_ptr<const void> keep;
+    std::shared_ptr<const void> keep;    ///< of that memory
     const std::byte* bytes_of_it() const { return lies_at != nullptr ? lies_at : data.data(); }
   };
   /// A rank's part.

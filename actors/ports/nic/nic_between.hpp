@@ -46,7 +46,7 @@ public:
     std::shared_ptr<board_memory>
         in;  ///< with peers(); where the home has no ranks, these know it as the rank behind the last
     std::vector<doorbell*> bells;         ///< by rank of the host: its process's NIC's; they live as long as `in`
-    std::shared_ptr<nic_of_host> host{};  ///< the home has no ranks; null: it is rank 0's process
+    std::shared_ptr<nic_of_host> host{};  ///< the home has no ranks; null: it is the first one's process
     doorbell* own = nullptr;              ///< this process's
     std::uint64_t name = 0;               ///< of the communicator, at this process's NIC
     std::uint64_t id = 0;                 ///< of the communicator in its job; with `host`
