@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "protocols/call.hpp"
+#include "protocols/size_list.hpp"
 
 namespace troupe {
 
@@ -86,21 +87,17 @@ private:
 
 /// The same of blocks of different sizes. Its lists are its own.
 struct plain_v_call {
-  plain_call words;                                 ///< without a count
-  std::vector<std::size_t> counts, receive_counts;  ///< as in a call
-  std::vector<std::size_t> input_displacements, output_displacements;
+  plain_call words;                  ///< without a count
+  size_list counts, receive_counts;  ///< as in a call
+  size_list input_displacements, output_displacements;
 
-  operator call_description() const& { return plain_v_call{*this}.described(); }
-  operator call_description() && { return described(); }
-
-private:
-  call_description described() {
-    call_description d = std::move(words);
+  operator call_description() const {
+    call_description d = words;
     d.what.uniform = false;
-    d.what.counts = std::move(counts);
-    d.what.receive_counts = std::move(receive_counts);
-    d.input_displacements = std::move(input_displacements);
-    d.output_displacements = std::move(output_displacements);
+    d.what.counts = counts.to_vector();
+    d.what.receive_counts = receive_counts.to_vector();
+    d.input_displacements = input_displacements.to_vector();
+    d.output_displacements = output_displacements.to_vector();
     return d;
   }
 };

@@ -45,9 +45,8 @@ void board_port::start_on(remembered_calls::entry& known, const call_buffers& bu
   if (known.slots != nullptr) {
     const auto& own = ahead ? known.ahead : known.slots;
     const bool as_planned = what.uniform && what.count == how.count;  // most are, and need no shape
-    const auto& code = as_planned ? own
-                                  : fitted(known, own, ahead ? known.of_ahead : known.of_slots,
-                                           shape_of(what, buffers, how.work_type));
+    const auto& code =
+        as_planned ? own : fitted(known, own, ahead ? known.of_ahead : known.of_slots, shape_of(known, buffers));
     if (slots_code_ != code) slots_code_ = code;
     memory.scratch = room(scratch_, slots_code_->scratch_bytes);
     memory.l0 = room(l0_, slots_code_->l0_bytes);
@@ -55,15 +54,20 @@ void board_port::start_on(remembered_calls::entry& known, const call_buffers& bu
     performer_ = &slots_;
   } else {
     if (direct_code_ != known.direct) direct_code_ = known.direct;
-    direct_.start(*direct_code_, memory, shape_of(what, buffers, how.work_type), how.work_type, what.reduction,
-                  sequence, known.fingerprint ^ history, ahead, &known.of_direct);
+    direct_.start(*direct_code_, memory, shape_of(known, buffers), how.work_type, what.reduction, sequence,
+                  known.fingerprint ^ history, ahead, &known.of_direct);
     performer_ = &direct_;
   }
 }
 
-call_shape board_port::shape_of(const call& what, const call_buffers& buffers, datatype type) const {
-  return {what.count,    what.counts,        buffers.input_displacements, buffers.output_displacements,
-          size_of(type), what.receive_counts};
+call_shape board_port::shape_of(const remembered_calls::entry& known, const call_buffers& buffers) {
+  const call& what = known.what;
+  call_shape shape{what.count, what.counts, buffers.input_displacements, buffers.output_displacements};
+  shape.element_size = size_of(known.how->work_type);
+  shape.received = what.receive_counts;
+  // Of what is staged the input is packed, wherever its blocks lay.
+  if (!known.stages) shape.lists = known.lists;
+  return shape;
 }
 
 /// The plan's program, or the entry's own copy of it where the call has other sizes.

@@ -78,7 +78,7 @@ public:
 private:
   static constexpr std::size_t unfitted = static_cast<std::size_t>(-1), listed = unfitted - 1;  ///< as fitting::count
 
-  call_shape shape_of(const call& what, const call_buffers& buffers, datatype type) const;
+  static call_shape shape_of(const remembered_calls::entry& known, const call_buffers& buffers);
   const void* set_apart(const remembered_calls::entry& known, const call_buffers& buffers);
   std::size_t own_elements(const call& what, const block_run& run, std::size_t i) const;
   std::size_t elements_of(const call& what, const block_run& run) const;

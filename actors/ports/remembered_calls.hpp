@@ -16,6 +16,7 @@
 #include "actors/rank/operation.hpp"
 #include "protocols/call_description.hpp"
 #include "protocols/plan.hpp"
+#include "protocols/size_list.hpp"
 
 namespace troupe::actors {
 
@@ -64,6 +65,9 @@ public:
     std::shared_ptr<const slot_program> slots;
     std::shared_ptr<const slot_program> ahead;  ///< of how->ahead, or null
     std::shared_ptr<const direct_program> direct;
+    /// Where blocks differ in size: of the last call that was said by its lists. They have another number in the port's next call with others.
+    std::vector<std::size_t> input_displacements, output_displacements;
+    std::uint64_t lists = 0;  ///< 0: they were not compared with those of the call before
     fitting of_slots, of_ahead;
     direct_fit of_direct;
     std::uint64_t fingerprint;
@@ -82,8 +86,9 @@ public:
       return c.uniform && c.count == what.count && key.same_but_sizes(its_own);
     }
     /// Takes over what differs within the class. No allocation for sizes of as many blocks.
-    void become(const call& c) {
+    void become(const call& c, std::uint64_t&) {
       what.reduction = c.reduction;
+      lists = 0;
       if (c.count == what.count && (c.uniform || (c.counts == what.counts && c.receive_counts == what.receive_counts)))
           [[likely]]
         return;
@@ -93,16 +98,23 @@ public:
       fingerprint = troupe::fingerprint(what, 0, how->identity);
     }
     /// The same of a call of the class whose blocks differ in size.
-    void become(const listed_call& c) {
-      const bool same = std::ranges::equal(c.counts, what.counts);
-      if (!same) what.counts.assign(c.counts.begin(), c.counts.end());
-      if (!std::ranges::equal(c.receive_counts, what.receive_counts))
-        what.receive_counts.assign(c.receive_counts.begin(), c.receive_counts.end());
+    void become(const listed_call& c, std::uint64_t& numbered) {
+      const bool same = same_sizes(c.counts, what.counts);
+      if (same && lists != 0 && same_sizes(c.receive_counts, what.receive_counts) &&
+          same_sizes(c.input_displacements, input_displacements) &&
+          same_sizes(c.output_displacements, output_displacements))
+        return;
+      lists = 0;  // until all is there: there may be no memory for it
+      copy_sizes(c.counts, what.counts);
       if (!same && traits_of(what.what).v == v_counts::common)
         fingerprint = troupe::fingerprint(what, 0, how->identity);
+      copy_sizes(c.receive_counts, what.receive_counts);
+      copy_sizes(c.input_displacements, input_displacements);
+      copy_sizes(c.output_displacements, output_displacements);
+      lists = ++numbered;
     }
     /// The same of a call that differs in nothing else. @pre uniform
-    void become(std::size_t count) {
+    void become(std::size_t count, std::uint64_t&) {
       if (what.count == count) [[likely]]
         return;
       what.count = count;
@@ -138,7 +150,7 @@ public:
   /// The same of one that is known, with a call's sizes. @pre it is here
   template <class Sizes>
   void recall(entry& known, const Sizes& sizes) {
-    known.become(sizes);
+    known.become(sizes, numbered_);
     last_ = &known;
   }
 
@@ -163,6 +175,7 @@ private:
   }
 
   std::array<std::unique_ptr<entry>, place_count> places_;
+  std::uint64_t numbered_ = 0;  ///< lists so far
   entry* last_ = nullptr;
 };
 

@@ -215,8 +215,9 @@ void rank_state::number(operation& op, const failure_ptr& early) {
   op.what.history = history;
 }
 
-void rank_state::note(epoch_t epoch, const call& what, const plan_ptr& how, bool ahead, std::uint64_t fingerprint) {
-  if (ahead) ahead_.add(epoch, what, how, fingerprint);
+void rank_state::note(epoch_t epoch, const call& what, const plan_ptr& how, bool ahead, std::uint64_t fingerprint,
+                      std::uint64_t lists) {
+  if (ahead) ahead_.add(epoch, what, how, fingerprint, lists);
   else ahead_.add_strict();
 }
 
@@ -362,7 +363,7 @@ void rank_state::begin_inline(const call_buffers& memory) {
   port_->start(memory, next_, ahead, history_so_far());
   inline_history_ = history_so_far();
   inline_ahead_ = ahead;
-  note(next_, known.what, known.how, ahead, known.fingerprint);
+  note(next_, known.what, known.how, ahead, known.fingerprint, known.lists);
   begun_ = ++next_;
   inline_ = true;
 }

@@ -263,7 +263,8 @@ private:
   void enroll(operation& op, rank_outbox& out);
   void tell_outcome(operation& op, const counts_ptr& results, rank_outbox& out);
   void number(operation& op, const failure_ptr& early);
-  void note(epoch_t epoch, const call& what, const plan_ptr& how, bool ahead, std::uint64_t fingerprint);
+  void note(epoch_t epoch, const call& what, const plan_ptr& how, bool ahead, std::uint64_t fingerprint,
+            std::uint64_t lists = 0);
   std::uint64_t history_so_far() const { return options_.tells_history ? ahead_.history() : 0; }
   call described(const call& what, const plan_ptr& how, epoch_t epoch, std::uint64_t history, bool ahead) const;
   void answer_stop(epoch_t epoch, rank_outbox& out);

@@ -48,58 +48,60 @@ plain_v_call any_v(collective what, const void* input, void* output, std::span<c
                  counts.begin() + static_cast<std::ptrdiff_t>(me * n + n));
     for (std::size_t r = 0; r < n; ++r) received.push_back(counts[r * n + me]);
   }
-  return {any(what, input, output, 0, type, reduction, root, std::move(options)),
-          std::move(known),
-          std::move(received),
-          {},
-          {}};
+  return {any(what, input, output, 0, type, reduction, root, std::move(options)), known, received, {}, {}};
 }
 
-plain_v_call all_gather_v(const void* input, void* output, block_list blocks, datatype type, call_options options) {
+plain_v_call all_gather_v(const void* input, void* output, const block_list& blocks, datatype type,
+                          call_options options) {
   return {any(collective::all_gather, input, output, 0, type, sum, 0, std::move(options)),
-          std::move(blocks.counts),
+          blocks.counts,
           {},
           {},
-          std::move(blocks.displacements)};
+          blocks.displacements};
 }
 
-plain_v_call reduce_scatter_v(const void* input, void* output, block_list blocks, datatype type, const op& reduction,
-                              call_options options) {
+plain_v_call reduce_scatter_v(const void* input, void* output, const block_list& blocks, datatype type,
+                              const op& reduction, call_options options) {
   return {any(collective::reduce_scatter, input, output, 0, type, reduction, 0, std::move(options)),
-          std::move(blocks.counts),
+          blocks.counts,
           {},
-          std::move(blocks.displacements),
+          blocks.displacements,
           {}};
 }
 
-plain_v_call gather_v(const void* input, std::size_t count, void* output, block_list blocks, datatype type, rank_t root,
-                      call_options options) {
-  if (blocks.counts.empty()) blocks.counts = {count};
+namespace {
+/// Whoever is not the root need not know more.
+size_list counts_or_own(const block_list& blocks, std::size_t count) {
+  return blocks.counts.empty() ? size_list{count} : size_list{blocks.counts};
+}
+}  // namespace
+
+plain_v_call gather_v(const void* input, std::size_t count, void* output, const block_list& blocks, datatype type,
+                      rank_t root, call_options options) {
   plain_v_call c{any(collective::gather, input, output, 0, type, sum, root, std::move(options)),
-                 std::move(blocks.counts),
+                 counts_or_own(blocks, count),
                  {},
                  {},
-                 std::move(blocks.displacements)};
+                 blocks.displacements};
   c.words.input_limit = count;
   return c;
 }
 
-plain_v_call scatter_v(const void* input, block_list blocks, void* output, std::size_t count, datatype type,
+plain_v_call scatter_v(const void* input, const block_list& blocks, void* output, std::size_t count, datatype type,
                        rank_t root, call_options options) {
-  if (blocks.counts.empty()) blocks.counts = {count};
   plain_v_call c{any(collective::scatter, input, output, 0, type, sum, root, std::move(options)),
-                 std::move(blocks.counts),
+                 counts_or_own(blocks, count),
                  {},
-                 std::move(blocks.displacements),
+                 blocks.displacements,
                  {}};
   c.words.output_limit = count;
   return c;
 }
 
-plain_v_call all_to_all_v(const void* input, block_list send, void* output, block_list receive, datatype type,
-                          call_options options) {
-  return {any(collective::all_to_all, input, output, 0, type, sum, 0, std::move(options)), std::move(send.counts),
-          std::move(receive.counts), std::move(send.displacements), std::move(receive.displacements)};
+plain_v_call all_to_all_v(const void* input, const block_list& send, void* output, const block_list& receive,
+                          datatype type, call_options options) {
+  return {any(collective::all_to_all, input, output, 0, type, sum, 0, std::move(options)), send.counts, receive.counts,
+          send.displacements, receive.displacements};
 }
 
 call_description send(const void* data, std::size_t count, datatype type, rank_t to, call_options options) {

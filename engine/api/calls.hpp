@@ -129,18 +129,18 @@ inline plain_call all_to_all(const void* input, void* output, std::size_t count,
 // -- blocks of different sizes ----------------------------------------------------------------------------------------
 
 /// blocks.counts[r]: elements from rank r, the same list at every rank.
-TROUPE_API plain_v_call all_gather_v(const void* input, void* output, block_list blocks, datatype type,
+TROUPE_API plain_v_call all_gather_v(const void* input, void* output, const block_list& blocks, datatype type,
                                      call_options options = {});
 /// blocks.counts[r]: elements that rank r keeps, the same list at every rank.
-TROUPE_API plain_v_call reduce_scatter_v(const void* input, void* output, block_list blocks, datatype type,
+TROUPE_API plain_v_call reduce_scatter_v(const void* input, void* output, const block_list& blocks, datatype type,
                                          const op& reduction = sum, call_options options = {});
 /// `count`: elements of this rank; `blocks`: of all ranks, needed at the root only (elsewhere empty, or the same list).
-TROUPE_API plain_v_call gather_v(const void* input, std::size_t count, void* output, block_list blocks, datatype type,
-                                 rank_t root, call_options options = {});
-TROUPE_API plain_v_call scatter_v(const void* input, block_list blocks, void* output, std::size_t count, datatype type,
-                                  rank_t root, call_options options = {});
+TROUPE_API plain_v_call gather_v(const void* input, std::size_t count, void* output, const block_list& blocks,
+                                 datatype type, rank_t root, call_options options = {});
+TROUPE_API plain_v_call scatter_v(const void* input, const block_list& blocks, void* output, std::size_t count,
+                                  datatype type, rank_t root, call_options options = {});
 /// send.counts[j] elements go to rank j, receive.counts[i] come from rank i.
-TROUPE_API plain_v_call all_to_all_v(const void* input, block_list send, void* output, block_list receive,
+TROUPE_API plain_v_call all_to_all_v(const void* input, const block_list& send, void* output, const block_list& receive,
                                      datatype type, call_options options = {});
 
 // -- pairs ------------------------------------------------------------------------------------------------------------

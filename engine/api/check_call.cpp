@@ -257,14 +257,22 @@ class list_reader {
 public:
   list_reader(listed_call& found, rank_t rank, int ranks)
       : of_(traits_of(found.what)), rank_(rank), ranks_(static_cast<std::size_t>(ranks)), found_(found) {}
+  list_reader(const list_reader&) = delete;
+  list_reader& operator=(const list_reader&) = delete;
 
   bool read() {
     const std::size_t size = size_of(found_.type);
-    if (size == 0 || of_.v == v_counts::none || !keep_own() || !has_lists()) return false;
-    const auto in = end_of(true), out = end_of(false);
-    if (!in || !out || *in > found_.input_limit || *out > found_.output_limit) return false;
-    if ((*in > 0 && found_.input == nullptr) || (*out > 0 && found_.output == nullptr)) return false;
-    return find_place(*in * size, *out * size);
+    if (size == 0 || of_.v == v_counts::none || !keep_own()) return false;
+    if (of_.v == v_counts::rooted && found_.root != rank_) return has_room_for_own();
+    if (!has_lists()) return false;
+    ins_ = of_.input(static_cast<int>(ranks_), found_.root, rank_).count;
+    outs_ = of_.output(static_cast<int>(ranks_), found_.root, rank_).count;
+    const auto& received = of_.v == v_counts::every_pair ? found_.receive_counts : found_.counts;
+    const std::size_t in = end_of(ins_, found_.counts, found_.input_displacements);
+    const std::size_t out = end_of(outs_, received, found_.output_displacements);
+    if (in > std::min(found_.input_limit, too_much) || out > std::min(found_.output_limit, too_much)) return false;
+    if ((in > 0 && found_.input == nullptr) || (out > 0 && found_.output == nullptr)) return false;
+    return find_place(in * size, out * size);
   }
 
 private:
@@ -286,75 +294,77 @@ private:
     return true;
   }
 
+  /// Of the only buffer there is. @pre keep_own()
+  bool has_room_for_own() const {
+    const bool gives = of_.root == root_role::sink;
+    const std::size_t own = found_.counts[0], limit = gives ? found_.input_limit : found_.output_limit;
+    return own <= std::min(limit, too_much) && (own == 0 || (gives ? found_.input : found_.output) != nullptr);
+  }
+
   bool has_lists() const {
     const auto fits = [&](std::span<const std::size_t> list) { return list.empty() || list.size() == ranks_; };
-    if (of_.v == v_counts::rooted && found_.root != rank_) return true;
     return found_.counts.size() == ranks_ && fits(found_.input_displacements) && fits(found_.output_displacements) &&
            (of_.v != v_counts::every_pair || found_.receive_counts.size() == ranks_);
   }
 
-  /// Elements from the buffer's begin to the end of its last block. Nothing: too much, or blocks that may overlap since they come in another order.
-  std::optional<std::size_t> end_of(bool input) const {
-    const block_run run = blocks_of(input);
-    if (run.count == 0) return 0;
-    const auto lengths = of_.v == v_counts::every_pair && !input ? found_.receive_counts : found_.counts;
-    const auto displacements = input ? found_.input_displacements : found_.output_displacements;
+  /// Elements from the buffer's begin to the end of its last block. More than too_much: that, or blocks that may overlap since they come in
+  /// another order.
+  std::size_t end_of(std::int64_t blocks, std::span<const std::size_t> lengths,
+                     std::span<const std::size_t> displacements) const {
+    constexpr std::size_t none = too_much + 1;
+    if (blocks == 0) return 0;
     // Its only block, of a list of all.
-    if (run.count == 1 && lengths.size() > 1) {
-      const std::size_t own = lengths[static_cast<std::size_t>(rank_)];
-      return own <= too_much && displacements.empty() ? std::optional{own} : std::nullopt;
-    }
+    if (blocks == 1 && lengths.size() > 1)
+      return displacements.empty() ? lengths[static_cast<std::size_t>(rank_)] : none;
     std::size_t end = 0;
-    for (std::size_t i = 0; i < lengths.size(); ++i) {
-      if (!displacements.empty()) {
-        if (displacements[i] < end || displacements[i] > too_much) return std::nullopt;
-        end = displacements[i];
+    if (displacements.empty()) {
+      for (const std::size_t n : lengths) {
+        if (n > too_much - end) return none;
+        end += n;
       }
-      if (lengths[i] > too_much - end) return std::nullopt;
-      end += lengths[i];
+      return end;
+    }
+    for (std::size_t i = 0; i < lengths.size(); ++i) {
+      const std::size_t begin = displacements[i];
+      if (begin < end || begin > too_much || lengths[i] > too_much - begin) return none;
+      end = begin + lengths[i];
     }
     return end;
   }
 
-  block_run blocks_of(bool input) const {
-    return input ? input_blocks(found_.what, static_cast<int>(ranks_), found_.root, rank_)
-                 : output_blocks(found_.what, static_cast<int>(ranks_), found_.root, rank_);
-  }
-
   /// The input lies where that of a call in place does.
   bool lies_in_place() const {
-    const int ins = blocks_of(true).count, outs = blocks_of(false).count;
     const auto* const in = static_cast<const std::byte*>(found_.input);
     const auto* const out = static_cast<const std::byte*>(found_.output);
-    if (ins == outs || ins == 0 || outs == 0) return in == out;
+    if (ins_ == outs_ || ins_ == 0 || outs_ == 0) return in == out;
     const auto own = static_cast<std::size_t>(rank_);
-    const auto displacements = ins < outs ? found_.output_displacements : found_.input_displacements;
+    const auto displacements = ins_ < outs_ ? found_.output_displacements : found_.input_displacements;
     std::size_t before = 0;
     if (!displacements.empty()) before = displacements[own];
     else
       for (std::size_t r = 0; r < own; ++r) before += found_.counts[r];
     before *= size_of(found_.type);
-    return ins < outs ? in == out + before : out == in + before;
+    return ins_ < outs_ ? in == out + before : out == in + before;
   }
 
   /// False: the buffers overlap, and not as those of a call in place.
   bool find_place(std::size_t in_bytes, std::size_t out_bytes) {
-    const bool all_ranks = agrees_on_place(found_.what, false);
     const region in{static_cast<const std::byte*>(found_.input), in_bytes},
         out{static_cast<const std::byte*>(found_.output), out_bytes};
     if (in.overlaps(out)) {
-      found_.in_place = all_ranks;
+      found_.in_place = agrees_on_place(found_.what, false);
       return lies_in_place();
     }
     // An empty block is in place when it points to its place.
     const bool empty_block = (in_bytes == 0) != (out_bytes == 0) && in.begin != nullptr && out.begin != nullptr;
-    found_.in_place = all_ranks && empty_block && lies_in_place();
+    found_.in_place = empty_block && agrees_on_place(found_.what, false) && lies_in_place();
     return true;
   }
 
   const collective_traits& of_;
   rank_t rank_;
   std::size_t ranks_;
+  int ins_ = 0, outs_ = 0;  ///< blocks
   listed_call& found_;
 };
 

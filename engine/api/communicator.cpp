@@ -396,10 +396,10 @@ void communicator::run(const plain_call& what) {
   run(std::move(described));
 }
 
-void communicator::run(plain_v_call what) {
+void communicator::run(const plain_v_call& what) {
   if (!impl_) refuse_empty();
   if (impl_->at_once([&](communicator_state& of, rank_t rank) { return of.run_again(rank, what); })) return;
-  call_description described = std::move(what);
+  call_description described = what;
   run(std::move(described));
 }
 

@@ -283,7 +283,7 @@ private:                                                                        
 
   /// Any operation, described; what the forms above do.
   void run(const plain_call& what);
-  void run(plain_v_call what);
+  void run(const plain_v_call& what);
   void run(call_description&& what);
   void run(const call_description& what);
   [[nodiscard]] request start(call_description what);

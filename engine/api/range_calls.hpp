@@ -22,9 +22,9 @@ namespace detail {
 /// Counts of objects as counts of elements. Throws errc::size_overflow.
 TROUPE_API block_list in_elements(block_list objects, std::size_t width);
 template <buffer B>
-block_list blocks_of(block_list objects) {
-  if constexpr (carried<B>.width == 1) return objects;
-  else return in_elements(std::move(objects), carried<B>.width);
+decltype(auto) blocks_of(const block_list& objects) {
+  if constexpr (carried<B>.width == 1) return (objects);
+  else return in_elements(objects, carried<B>.width);
 }
 
 }  // namespace detail
@@ -156,39 +156,40 @@ plain_call all_to_all(I&& in, O&& out, call_options options = {}) {
   return d;
 }
 template <buffer I, output_for<I> O>
-plain_v_call all_gather_v(I&& in, O&& out, block_list blocks, call_options options = {}) {
-  auto d = all_gather_v(data_of(in), data_of(out), blocks_of<I>(std::move(blocks)), type_of<I>, std::move(options));
+plain_v_call all_gather_v(I&& in, O&& out, const block_list& blocks, call_options options = {}) {
+  auto d = all_gather_v(data_of(in), data_of(out), blocks_of<I>(blocks), type_of<I>, std::move(options));
   d.words.input_limit = size_of_buffer(in);
   d.words.output_limit = size_of_buffer(out);
   return d;
 }
 template <buffer I, output_for<I> O>
-plain_v_call reduce_scatter_v(I&& in, O&& out, block_list blocks, const reduction<item_of<I>>& with = sum,
+plain_v_call reduce_scatter_v(I&& in, O&& out, const block_list& blocks, const reduction<item_of<I>>& with = sum,
                               call_options options = {}) {
-  auto d = reduce_scatter_v(data_of(in), data_of(out), blocks_of<I>(std::move(blocks)), type_of<I>, with.what(),
-                            std::move(options));
+  auto d =
+      reduce_scatter_v(data_of(in), data_of(out), blocks_of<I>(blocks), type_of<I>, with.what(), std::move(options));
   d.words.input_limit = size_of_buffer(in);
   d.words.output_limit = size_of_buffer(out);
   return d;
 }
 template <buffer I, output_for<I> O>
-plain_v_call all_to_all_v(I&& in, block_list send, O&& out, block_list receive, call_options options = {}) {
-  auto d = all_to_all_v(data_of(in), blocks_of<I>(std::move(send)), data_of(out), blocks_of<I>(std::move(receive)),
-                        type_of<I>, std::move(options));
+plain_v_call all_to_all_v(I&& in, const block_list& send, O&& out, const block_list& receive,
+                          call_options options = {}) {
+  auto d = all_to_all_v(data_of(in), blocks_of<I>(send), data_of(out), blocks_of<I>(receive), type_of<I>,
+                        std::move(options));
   d.words.input_limit = size_of_buffer(in);
   d.words.output_limit = size_of_buffer(out);
   return d;
 }
 template <buffer I, output_for<I> O>
-plain_v_call gather_v(I&& in, O&& out, block_list blocks, rank_t root, call_options options = {}) {
-  auto d = gather_v(data_of(in), size_of_buffer(in), data_of(out), blocks_of<I>(std::move(blocks)), type_of<I>, root,
+plain_v_call gather_v(I&& in, O&& out, const block_list& blocks, rank_t root, call_options options = {}) {
+  auto d = gather_v(data_of(in), size_of_buffer(in), data_of(out), blocks_of<I>(blocks), type_of<I>, root,
                     std::move(options));
   d.words.output_limit = size_of_buffer(out);
   return d;
 }
 template <buffer I, output_for<I> O>
-plain_v_call scatter_v(I&& in, block_list blocks, O&& out, rank_t root, call_options options = {}) {
-  auto d = scatter_v(data_of(in), blocks_of<I>(std::move(blocks)), data_of(out), size_of_buffer(out), type_of<I>, root,
+plain_v_call scatter_v(I&& in, const block_list& blocks, O&& out, rank_t root, call_options options = {}) {
+  auto d = scatter_v(data_of(in), blocks_of<I>(blocks), data_of(out), size_of_buffer(out), type_of<I>, root,
                      std::move(options));
   d.words.input_limit = size_of_buffer(in);
   return d;

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "protocols/program/cell_places.hpp"
+#include "protocols/size_list.hpp"
 
 namespace troupe {
 
@@ -18,17 +19,6 @@ constexpr std::size_t stream_bytes = std::size_t{48} << 20;
 
 std::size_t of(rank_t rank) { return static_cast<std::size_t>(rank); }
 
-/// Lists are short, and new with every call.
-void copy_list(std::span<const std::size_t> from, std::vector<std::size_t>& to) {
-  if (to.size() != from.size()) to.resize(from.size());
-  for (std::size_t i = 0; i < from.size(); ++i) to[i] = from[i];
-}
-bool same_list(std::span<const std::size_t> a, const std::vector<std::size_t>& b) {
-  std::size_t differ = a.size() ^ b.size();
-  for (std::size_t i = 0; differ == 0 && i < b.size(); ++i) differ = a[i] ^ b[i];
-  return differ == 0;
-}
-
 }  // namespace
 
 bool direct_sizes::set(const direct_program& code, rank_t rank, const call_shape& shape) {
@@ -36,6 +26,7 @@ bool direct_sizes::set(const direct_program& code, rank_t rank, const call_shape
   const bool again = equal == equal_ && code.identity == identity_ && shape.element_size == element_size_ &&
                      rank == rank_ && (equal ? shape.count == count_ : has_lists(shape));
   code_ = &code;
+  lists_number_ = shape.lists;
   if (again) return false;
   identity_ = 0;  // no program's, until all is set: there may be no memory for it
   rank_ = rank;
@@ -49,9 +40,10 @@ bool direct_sizes::set(const direct_program& code, rank_t rank, const call_shape
 }
 
 bool direct_sizes::has_lists(const call_shape& shape) const {
-  return same_list(shape.counts, mine_.counts) && same_list(shape.received, mine_.received) &&
-         same_list(shape.input_displacements, input_displacements_) &&
-         same_list(shape.output_displacements, output_displacements_);
+  if (shape.lists != 0 && shape.lists == lists_number_) return true;
+  return same_sizes(shape.counts, mine_.counts) && same_sizes(shape.received, mine_.received) &&
+         same_sizes(shape.input_displacements, input_displacements_) &&
+         same_sizes(shape.output_displacements, output_displacements_);
 }
 
 void direct_sizes::set_equal(const call_shape& shape) {
@@ -62,10 +54,10 @@ void direct_sizes::set_equal(const call_shape& shape) {
 }
 
 void direct_sizes::set_lists(const call_shape& shape) {
-  copy_list(shape.counts, mine_.counts);
-  copy_list(shape.received, mine_.received);
-  copy_list(shape.input_displacements, input_displacements_);
-  copy_list(shape.output_displacements, output_displacements_);
+  copy_sizes(shape.counts, mine_.counts);
+  copy_sizes(shape.received, mine_.received);
+  copy_sizes(shape.input_displacements, input_displacements_);
+  copy_sizes(shape.output_displacements, output_displacements_);
   form_ = traits_of(code_->what).v;
   whole_ = code_->parts == 1;
   weighed_ = false;

@@ -67,7 +67,7 @@ private:
     if (rarely()) counts.back() = std::size_t{1} << (40 + random_() % 24);
     return counts;
   }
-  std::vector<std::size_t> displacements(const std::vector<std::size_t>& counts) {
+  std::vector<std::size_t> displacements(std::span<const std::size_t> counts) {
     std::vector<std::size_t> begins;
     std::size_t end = 0;
     for (const std::size_t n : counts) {

@@ -38,9 +38,8 @@ bool direct_performer::look_for(Seen&& seen) const {
   return false;
 }
 
-/// The same answer at all ranks.
-bool direct_performer::may_leave_early() const {
-  if (sizes().equal() || code_->copies.empty() || !meeting_place().brought.offered()) return false;
+/// Whoever only gives may leave when it has brought it. The same answer at all ranks. @pre some of them bring copies
+bool direct_performer::gives_in_advance() const {
   const root_role rooted = traits_of(code_->what).root;
   return rooted == root_role::source || (rooted == root_role::sink && code_->by_source);
 }
@@ -67,15 +66,11 @@ direct_performer::status direct_performer::advance_ahead() {
 
 /// The root's own block. False: it counts it differently as what it gives and as what it gets.
 bool direct_performer::copy_own() const {
-  for (const std::uint32_t operand : code_->copies[static_cast<std::size_t>(rank_)]) {
-    const cell_range &source = code_->operands[operand], &target = code_->operands[operand + 1];
-    if (source.owner != rank_) continue;
-    const std::size_t elements = sizes().elements(source);
-    if (elements != sizes().elements(target)) return false;
-    const std::byte* const from = mine_.input + sizes().offset(source);
-    std::byte* const to = mine_.output + sizes().offset(target);
-    if (elements > 0 && from != to) std::memcpy(to, from, elements * sizes().element_size());
-  }
+  const direct_fit::kept& own = fit_->own;
+  if (!own.agrees || own.bytes == 0) return own.agrees;
+  const std::byte* const from = mine_.input + own.from;
+  std::byte* const to = mine_.output + own.to;
+  if (from != to) std::memcpy(to, from, own.bytes);
   return true;
 }
 
@@ -109,8 +104,8 @@ direct_performer::status direct_performer::receive() {
     }
   }
   if (meeting_place().brought.of(root, sequence_).fingerprint != fingerprint_) return differs(root);
-  for (const std::uint32_t operand : code_->copies[static_cast<std::size_t>(rank_)])
-    if (!take_copy(operand)) return differs(root);
+  for (const direct_fit::taken& block : fit_->takes)
+    if (!take_copy(block)) return differs(root);
   return leave_early();
 }
 
@@ -146,18 +141,17 @@ rank_t direct_performer::awaited() const {
   const bool collects =
       ahead_ && stage_ == stage::meeting && rank_ == code_->root && traits_of(code_->what).root == root_role::sink;
   if (!collects) return slot_board::anybody;
-  const auto& copies = code_->copies[static_cast<std::size_t>(rank_)];
   const auto at = static_cast<std::size_t>(met_);
-  return at < copies.size() ? code_->operands[copies[at]].owner : slot_board::anybody;
+  return at < fit_->takes.size() ? fit_->takes[at].owner : slot_board::anybody;
 }
 
 direct_performer::status direct_performer::collect() {
-  const auto& copies = code_->copies[static_cast<std::size_t>(rank_)];
+  const auto& takes = fit_->takes;
   direct_board::seat& mine = meeting_place().at(rank_);
   const std::size_t others = static_cast<std::size_t>(board_->ranks()) - 1;
   if (stage_ == stage::coming) {
     // If all others bring copies, nobody looks for this rank at its seat.
-    while (static_cast<std::size_t>(met_) < copies.size() && take_soon(copies[static_cast<std::size_t>(met_)])) ++met_;
+    while (static_cast<std::size_t>(met_) < takes.size() && take_soon(takes[static_cast<std::size_t>(met_)])) ++met_;
     if (stage_ == stage::at_odds) return status::mismatch;
     if (taken_ == others) return copy_own() ? leave() : differs(rank_);
     buffers_[static_cast<std::size_t>(rank_)] = mine_;
@@ -167,8 +161,8 @@ direct_performer::status direct_performer::collect() {
   }
   if (stage_ == stage::meeting) {
     status s = status::performed;
-    for (; static_cast<std::size_t>(met_) < copies.size(); ++met_)
-      if (s = collect_from(copies[static_cast<std::size_t>(met_)]); s != status::performed) break;
+    for (; static_cast<std::size_t>(met_) < takes.size(); ++met_)
+      if (s = collect_from(takes[static_cast<std::size_t>(met_)]); s != status::performed) break;
     if (s == status::performed && !lent_) return leave();  // nobody waits for `over`
     finished(std::exchange(taken_, 0) * direct_board::share, mine.left);
     if (s == status::mismatch) return s;
@@ -178,13 +172,13 @@ direct_performer::status direct_performer::collect() {
   return wait_for_end();
 }
 
-/// One of the root's `copies`, if its source is the root or has brought it. False: not yet, or they differ (`at_odds`).
-bool direct_performer::take_brought(std::uint32_t operand) {
-  const rank_t source = code_->operands[operand].owner;
-  if (source == rank_) return true;
-  if (!has_brought(source)) return false;
-  if (meeting_place().brought.of(source, sequence_).fingerprint != fingerprint_ || !take_copy(operand)) {
-    differs(source);
+/// If its owner is the root or has brought it. False: not yet, or they differ (`at_odds`).
+bool direct_performer::take_brought(const direct_fit::taken& block) {
+  if (block.owner == rank_) return true;
+  const snapshots::place& theirs = meeting_place().brought.of(block.owner, sequence_);
+  if (theirs.mark.load(std::memory_order_acquire) != mark_) return false;
+  if (theirs.fingerprint != fingerprint_ || !take_copy(block)) {
+    differs(block.owner);
     return false;
   }
   ++taken_;
@@ -192,28 +186,27 @@ bool direct_performer::take_brought(std::uint32_t operand) {
 }
 
 /// The same; a copy that may come is looked for.
-bool direct_performer::take_soon(std::uint32_t operand) {
-  const rank_t source = code_->operands[operand].owner;
-  const bool little = sizes().elements(code_->operands[operand + 1]) * sizes().element_size() <= snapshots::most_bytes;
-  if (source != rank_ && little) look_for_copy(source);
-  return take_brought(operand);
+bool direct_performer::take_soon(const direct_fit::taken& block) {
+  if (take_brought(block)) return true;
+  if (stage_ == stage::at_odds || block.bytes > snapshots::most_bytes) return false;
+  look_for_copy(block.owner);
+  return take_brought(block);
 }
 
-/// One of the root's `copies`. `performed`: nothing is left to do for it here.
-direct_performer::status direct_performer::collect_from(std::uint32_t operand) {
-  const rank_t source = code_->operands[operand].owner;
+/// `performed`: nothing is left to do for the block here.
+direct_performer::status direct_performer::collect_from(const direct_fit::taken& block) {
+  const rank_t source = block.owner;
   if (source != rank_ && !has_brought(source)) {
     if (meeting_place().at(source).here.load(std::memory_order_seq_cst) != mark_) return status::waiting;
     if (!has_brought(source)) {  // it has come without
       lent_ = true;
       if (const status s = meet(source); s != status::performed) return s;
       // As the root counts its target: the source may have done its part meanwhile, and its lists be those of its next call.
-      if (sizes().elements(code_->operands[operand + 1]) * sizes().element_size() >= much_bytes)
-        board_->notify(source, rank_);
+      if (block.bytes >= much_bytes) board_->notify(source, rank_);
       return work_with(source, source) ? status::performed : differs(source);
     }
   }
-  return take_brought(operand) ? status::performed : status::mismatch;
+  return take_brought(block) ? status::performed : status::mismatch;
 }
 
 /// Units of one body, on the rank's own buffers and those of `other`. False: the two count a block differently.

@@ -45,19 +45,14 @@ void direct_performer::start(const direct_program& code, const memory_map& memor
                              bool ahead, direct_fit* kept) {
   fit_ = kept != nullptr ? kept : &own_fit_;
   fit_->unpacked = fit_->sizes.set(code, rank_, shape) || fit_->unpacked;
-  if (const std::size_t bytes = sizes().scratch_bytes(); scratch_.size() < bytes) scratch_.resize(bytes);
   const auto ranks = static_cast<std::size_t>(board_->ranks());
   if (buffers_.size() < ranks) buffers_.resize(ranks);
   if (in_.size() < code.most_operands)
     in_.resize(code.most_operands), out_.resize(code.most_operands), factors_.resize(code.most_operands);
   code_ = &code;
-  if (fit_->unpacked) {
-    fit_->small = may_bring();
-    if (fit_->small) pack();
-    fit_->balanced = false;
-    fit_->unpacked = false;
-  }
-  ahead_ = ahead && may_leave_early();
+  if (fit_->unpacked) prepare();
+  if (scratch_.size() < fit_->scratch_bytes) scratch_.resize(fit_->scratch_bytes);
+  ahead_ = ahead && fit_->may_leave_early;
   if (fit_->small || ahead_) meeting_place().brought.lay_down();
   mine_ = {memory.input, memory.output, scratch_.data(), reduction.scale};
   type_ = type;
@@ -231,19 +226,45 @@ std::vector<lane_wait> direct_performer::waits() const {
 
 // -- snapshots --------------------------------------------------------------------------------------------------------
 
-/// The operation can be performed from snapshots, and the rank's is small enough.
-bool direct_performer::may_bring() const {
-  if (sizes().equal() || code_->copies.empty() || !meeting_place().brought.offered()) return false;
-  if (traits_of(code_->what).v == v_counts::common) return false;
+/// What follows from the program and its new sizes.
+void direct_performer::prepare() {
+  fit_->scratch_bytes = sizes().scratch_bytes();
+  const bool some_bring = !sizes().equal() && !code_->copies.empty() && meeting_place().brought.offered() &&
+                          traits_of(code_->what).v != v_counts::common;
+  fit_->small = some_bring && is_small();
+  fit_->may_leave_early = some_bring && gives_in_advance();
+  if (fit_->small) pack();
+  if (some_bring) list_takes();
+  fit_->balanced = false;
+  fit_->unpacked = false;
+}
+
+bool direct_performer::is_small() const {
   std::size_t elements = 0;
   for (const std::size_t n : sizes().own_blocks(true)) elements += n;
   return elements <= snapshots::most_bytes / sizes().element_size();
 }
 
-/// Where the blocks lie in the copy. @pre may_bring()
+/// Allocates for more blocks than ever before.
+void direct_performer::list_takes() {
+  const auto& copies = code_->copies[static_cast<std::size_t>(rank_)];
+  fit_->takes.resize(copies.size());
+  fit_->own = {};
+  for (std::size_t i = 0; i < copies.size(); ++i) {
+    const cell_range &source = code_->operands[copies[i]], &target = code_->operands[copies[i] + 1];
+    fit_->takes[i] = {source.owner, static_cast<std::size_t>(source.index),
+                      sizes().elements(target) * sizes().element_size(), sizes().offset(target)};
+    if (source.owner != rank_) continue;
+    const std::size_t bytes = sizes().elements(source) * sizes().element_size();
+    fit_->own = {bytes == fit_->takes[i].bytes, bytes, sizes().offset(source), fit_->takes[i].offset};
+  }
+}
+
+/// Where the blocks lie in the copy. @pre is_small()
 void direct_performer::pack() {
-  std::size_t at = 0, i = 0;
-  for (const std::size_t n : sizes().own_blocks(true)) {
+  const auto blocks = sizes().own_blocks(true);
+  std::size_t at = snapshots::first_begin(blocks.size()), i = 0;
+  for (const std::size_t n : blocks) {
     fit_->begins[i++] = static_cast<std::uint16_t>(at);
     at += n * sizes().element_size();
   }
@@ -285,10 +306,10 @@ bool direct_performer::bring() {
   if (!ahead_ && !fit_->balanced) fit_->balance = balance_of_own(), fit_->balanced = true;
   to.fingerprint = fingerprint_;
   to.balance = fit_->balance;  // nobody asks for it where whoever gives runs ahead
-  std::copy_n(fit_->begins.begin(), blocks + 1, to.begins.begin());
+  std::memcpy(to.brought.data(), fit_->begins.data(), sizeof(std::uint16_t) * (blocks + 1));
   for (std::size_t i = 0; i < blocks; ++i)
     if (const auto bytes = static_cast<std::size_t>(fit_->begins[i + 1] - fit_->begins[i]); bytes > 0)
-      std::memcpy(&to.data[fit_->begins[i]], mine_.input + from[i] * size, bytes);
+      std::memcpy(&to.brought[fit_->begins[i]], mine_.input + from[i] * size, bytes);
   to.mark.store(mark_, std::memory_order_release);
   return true;
 }
@@ -315,21 +336,19 @@ direct_performer::status direct_performer::meet_with_snapshots() {
 /// @param last nobody may know yet that all have come
 direct_performer::status direct_performer::take(bool last) {
   output_staged_ = false;  // nobody writes there
-  for (const std::uint32_t operand : code_->copies[static_cast<std::size_t>(rank_)])
-    if (!take_copy(operand)) [[unlikely]]  // by a chance of 2⁻⁶⁴ (snapshots.hpp)
-      return differs(code_->operands[operand].owner);
+  for (const direct_fit::taken& block : fit_->takes)
+    if (!take_copy(block)) [[unlikely]]  // by a chance of 2⁻⁶⁴ (snapshots.hpp)
+      return differs(block.owner);
   if (last) tell_all();
   return leave();
 }
 
-/// One of the rank's `copies`, from the copy that its source has brought. False: the source counts other elements.
-bool direct_performer::take_copy(std::uint32_t operand) const {
-  const cell_range &source = code_->operands[operand], &target = code_->operands[operand + 1];
-  const snapshots::place& theirs = meeting_place().brought.of(source.owner, sequence_);
-  const auto index = static_cast<std::size_t>(source.index);
-  const std::size_t begin = theirs.begins[index], bytes = theirs.begins[index + 1] - begin;
-  if (bytes != sizes().elements(target) * sizes().element_size()) return false;
-  if (bytes > 0) std::memcpy(mine_.output + sizes().offset(target), &theirs.data[begin], bytes);
+/// From the copy that its owner has brought. False: that one counts other elements.
+bool direct_performer::take_copy(const direct_fit::taken& block) const {
+  const snapshots::place& theirs = meeting_place().brought.of(block.owner, sequence_);
+  const std::size_t begin = theirs.begin_of(block.index), bytes = theirs.begin_of(block.index + 1) - begin;
+  if (bytes != block.bytes) return false;
+  if (bytes > 0) std::memcpy(mine_.output + block.offset, &theirs.brought[begin], bytes);
   return true;
 }
 

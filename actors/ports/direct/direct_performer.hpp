@@ -101,16 +101,18 @@ private:
     std::uint32_t unit = 0, units = 0;
   };
   bool claim(rank_t body, claimed& unit) const;
-  bool may_bring() const;
+  void prepare();
+  bool is_small() const;
+  void list_takes();
   void pack();
   std::uint64_t balance_of_own() const;
   bool bring();
   bool may_reuse(std::uint64_t last);
   status meet_with_snapshots();
   status take(bool last);
-  bool take_copy(std::uint32_t operand) const;
+  bool take_copy(const direct_fit::taken& block) const;
   // direct_ahead.cpp
-  bool may_leave_early() const;
+  bool gives_in_advance() const;
   bool has_brought(rank_t which) const;
   /// Whose message moves this rank; slot_board::anybody: more than one's.
   rank_t awaited() const;
@@ -120,9 +122,9 @@ private:
   status receive();
   status hand_in();
   status collect();
-  status collect_from(std::uint32_t operand);
-  bool take_brought(std::uint32_t operand);
-  bool take_soon(std::uint32_t operand);
+  status collect_from(const direct_fit::taken& block);
+  bool take_brought(const direct_fit::taken& block);
+  bool take_soon(const direct_fit::taken& block);
   template <class Seen>
   bool look_for(Seen&& seen) const;
   void look_for_copy(rank_t from) const;

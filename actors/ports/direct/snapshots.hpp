@@ -21,6 +21,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <new>
 
 #include "actors/ports/segment/board_memory.hpp"
@@ -32,15 +33,29 @@ namespace troupe {
 class snapshots {
 public:
   static constexpr int most_ranks = 16;
-  static constexpr std::size_t most_bytes = 1088;  ///< a place has 1152
-  static constexpr std::size_t places = 8;         ///< of a rank
+  static constexpr std::size_t places = 8;  ///< of a rank
+
+  /// Where in what is brought the first of so many blocks begins: behind a number for each, and one for the end.
+  static constexpr std::size_t first_begin(std::size_t blocks) {
+    return (sizeof(std::uint16_t) * (blocks + 1) + 7) / 8 * 8;
+  }
+  static constexpr std::size_t room = 1128;
+  static constexpr std::size_t most_bytes = 1088;  ///< of all blocks
 
   struct alignas(128) place {
     std::atomic<std::uint64_t> mark{0};  ///< stored last
     std::uint64_t fingerprint;
     std::uint64_t balance;
-    std::array<std::uint16_t, most_ranks + 1> begins;  ///< bytes before each block of the rank's input, and the end
-    std::array<std::byte, most_bytes> data;
+    /// Where each block of the rank's input begins in here, as 16 bits, and where the last one ends; then the blocks. So what is short is all in
+    /// the line of the mark, which is the one that whoever takes it has to wait for.
+    alignas(8) std::array<std::byte, room> brought;
+
+    /// @pre marked
+    std::size_t begin_of(std::size_t block) const {
+      std::uint16_t at;
+      std::memcpy(&at, &brought[sizeof at * block], sizeof at);
+      return at;
+    }
   };
 
   /// @param at zeros at first; the same for all ranks. `memory` outlives it.
@@ -75,5 +90,6 @@ private:
   relative<place>* places_;
   board_memory* memory_;
 };
+static_assert(snapshots::first_begin(snapshots::most_ranks) + snapshots::most_bytes <= snapshots::room);
 
 }  // namespace troupe
