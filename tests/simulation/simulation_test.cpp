@@ -150,6 +150,16 @@ TEST_CASE("every mutant of the protocol is noticed") {
   }
 }
 
+TEST_CASE("a rank that keeps more early chunks than were sent to it is noticed at once") {
+  campaign_options o = seeds(1, 200);
+  o.each.broken = mutant::chunk_invented;
+  o.most_failures = 0;
+  std::size_t at_once = 0;
+  for (const failing_seed& f : run_campaign(o).failures)
+    at_once += f.fault.find("that it has not consumed") != std::string::npos;
+  CHECK(at_once > 10);
+}
+
 TEST_CASE("a failing run is made smaller, and fails alike") {
   plan_source plans;
   simulation_options broken;
