@@ -354,6 +354,19 @@ TEST_CASE("verify --all counts what it verified") {
   CHECK(run("verify '" + config_folder() + "own_score.toml'").code == 0);
 }
 
+TEST_CASE("verify --all proves the programs of every collective that goes over slots, with the tokens it needs there") {
+  for (const char* collective : {"scan", "exscan", "broadcast", "reduce", "gather", "scatter"}) {
+    const outcome o =
+        run(std::string{"verify --all --ranks 5 --choreography binomial --json --collective "} + collective);
+    INFO(o.err);
+    CHECK(o.code == 0);
+    CAPTURE(collective);
+    const nlohmann::json found = nlohmann::json::parse(o.out);
+    CHECK(found["faults"] == 0);
+    CHECK(found["programs"] > 0);
+  }
+}
+
 TEST_CASE("bench: nccl-tests' columns") {
   const outcome o = run("bench -b 8 -e 4K -f 8 -t 3 -n 2 -w 1");
   INFO(o.out, o.err);
