@@ -60,6 +60,8 @@ TEST_CASE("mistakes on the command line") {
   check_refused(run("show ring --layout 100x100"), {"10000 ranks", "at most 8192"});
   check_refused(run("show ring --ranks 5 --layout 2x2"), {"places 4 ranks"});
   check_refused(run("show ring --layout 2y2"), {"layout"});
+  check_refused(run("show csc --collective all_reduce --layout 2x4"),
+                {"troupe: csc works in memory that all ranks share, and ranks 0 and 4 are on different servers"});
   check_refused(run("route 0 9 --layout 2x2"), {"no rank 9", "0 to 3"});
   check_refused(run("route 0 1"), {"--layout"});
   check_refused(run("verify"), {"--all"});

@@ -204,7 +204,7 @@ TEST_CASE("a user's score in other ranks' memory is refused where they share non
   c.choreography = "mine";
   CHECK(p.plan_for(c, layout::parse("1x2"))->choreography == "mine");
   CHECK(mentions(failure_of([&] { p.plan_for(c, layout::parse("2x1")); }).second,
-                 "reads or writes memory that all ranks reach, but ranks 0 and 1 are on different servers"));
+                 "reads or writes memory that all ranks reach, and ranks 0 and 1 are on different servers"));
 }
 
 // -- forced names -----------------------------------------------------------------------------------------------------
