@@ -833,11 +833,6 @@ void planner::agree_on(std::span<const double> costs) {
   impl_->machine_of_job = with_costs(impl_->machine, costs);
 }
 
-std::vector<double> planner::agreed_costs() const {
-  const std::lock_guard lock(impl_->planning);
-  return impl_->machine_of_job ? costs_of(*impl_->machine_of_job) : std::vector<double>{};
-}
-
 bool planner::has_boards(const layout& placement) const {
   return placement.size() <= most_slot_ranks &&
          plan_choice::why_no_boards(impl_->options, reach_map{placement}).empty();
