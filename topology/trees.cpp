@@ -88,13 +88,6 @@ tree_node binomial_tree(int rank, int ranks, int root) {
   return node;
 }
 
-int binomial_subtree_size(int rank, int ranks, int root) {
-  check_rank("rank", rank, ranks);
-  check_rank("root", root, ranks);
-  const int v = sub_mod(rank, root, ranks);
-  return v == 0 ? ranks : std::min(v & -v, ranks - v);
-}
-
 tree_node double_tree(int which, int rank, int ranks) {
   check_rank("rank", rank, ranks);
   if (which != 0 && which != 1) bad_argument("there are trees 0 and 1, not " + std::to_string(which));
@@ -135,22 +128,6 @@ tree_node rooted_double_tree(int which, int rank, int ranks, int root) {
   node = renamed(double_tree(which, sub_mod(rank, root, ranks) - 1, others), to_rank);
   if (node.is_root()) node.parent = root;
   return node;
-}
-
-std::vector<tree_node> all_nodes_binomial(int ranks, int root) {
-  check_rank("root", root, ranks);
-  std::vector<tree_node> nodes;
-  nodes.reserve(static_cast<std::size_t>(ranks));
-  for (int r = 0; r < ranks; ++r) nodes.push_back(binomial_tree(r, ranks, root));
-  return nodes;
-}
-
-std::vector<tree_node> all_nodes_double(int which, int ranks) {
-  check_rank("rank", 0, ranks);
-  std::vector<tree_node> nodes;
-  nodes.reserve(static_cast<std::size_t>(ranks));
-  for (int r = 0; r < ranks; ++r) nodes.push_back(double_tree(which, r, ranks));
-  return nodes;
 }
 
 }  // namespace troupe

@@ -3,7 +3,6 @@
 
 #include <array>
 #include <cstddef>
-#include <vector>
 
 namespace troupe {
 
@@ -36,9 +35,8 @@ struct tree_node {
 
 /// Binomial tree. With v = (rank − root) mod ranks: the parent clears v's lowest set bit; the children are v + 2^i below
 /// that bit, in ascending order of i, so a broadcast that wants the deepest subtree first walks them backwards.
-/// The subtree of v is the contiguous range [v, v + binomial_subtree_size): gather and scatter move it as one block.
+/// The subtree of v is a contiguous range that begins with v: gather and scatter move it as one block.
 tree_node binomial_tree(int rank, int ranks, int root = 0);
-int binomial_subtree_size(int rank, int ranks, int root = 0);
 
 /// One of the two trees of the double binary tree (spec 5 "Channels"; Sanders, Speck, Träff 2009; NCCL).
 /// `which` is 0 or 1; each tree carries one half of the data.
@@ -55,9 +53,5 @@ int double_tree_root(int which, int ranks);
 /// The same with a chosen root for broadcast and reduce: `root` sits above both trees with one child in each; the other
 /// ranks − 1 ranks form the two trees (relabelled from root + 1 on), so no rank but the root has children in both.
 tree_node rooted_double_tree(int which, int rank, int ranks, int root);
-
-/// Every rank's node, by rank (for printing and checking; allocates).
-std::vector<tree_node> all_nodes_binomial(int ranks, int root = 0);
-std::vector<tree_node> all_nodes_double(int which, int ranks);
 
 }  // namespace troupe

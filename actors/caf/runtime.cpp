@@ -525,6 +525,5 @@ void runtime::leave_run() {
 std::vector<std::string> runtime::traced_routes() const {
   return hidden_->ways ? hidden_->ways->traced() : std::vector<std::string>{};
 }
-bool runtime::quiescent() const { return hidden_->agenda.active() == 0; }
 
 }  // namespace troupe::actors

@@ -169,8 +169,6 @@ public:
 
   /// The ways that chunks really took, one line a pair, when `trace_routes`.
   std::vector<std::string> traced_routes() const;
-  /// Whether the engine idles: no actor ready or running.
-  bool quiescent() const;
 
   struct hidden;
   hidden& inside() { return *hidden_; }

@@ -114,12 +114,12 @@ protected:
 };
 
 /// Who sits at a rank's place and gets its events: a state, by calls, or an actor of CAF's. Refers to it, and owns nothing.
-class rank_seat {
+class rank_address {
 public:
-  rank_seat() = default;
-  rank_seat(std::nullptr_t) {}
-  rank_seat(rank_events& state, std::uint32_t number) : state_(&state), number_(number) {}
-  rank_seat(const caf::actor& actor) : actor_(caf::actor_cast<caf::abstract_actor*>(actor)) {}
+  rank_address() = default;
+  rank_address(std::nullptr_t) {}
+  rank_address(rank_events& state, std::uint32_t number) : state_(&state), number_(number) {}
+  rank_address(const caf::actor& actor) : actor_(caf::actor_cast<caf::abstract_actor*>(actor)) {}
 
   template <class Message>
   void later(virtual_scheduler& time, std::int64_t when, const Message& what) const {
@@ -198,7 +198,7 @@ public:
 
   // -- ranks --
 
-  std::vector<rank_seat> ranks;  ///< of all parts, one part after the other; set by whoever makes them
+  std::vector<rank_address> ranks;  ///< of all parts, one part after the other; set by whoever makes them
   /// Where a part's ranks begin there.
   std::size_t first_rank(std::uint32_t part) const { return parts_[part].first_rank; }
 
@@ -294,7 +294,6 @@ public:
   std::vector<element_use> use() const;
   std::uint64_t messages_sent() const { return sent_; }
   std::uint64_t payload_sent() const { return payload_sent_; }
-  std::size_t connection_count() const { return connections_.size(); }
   virtual_scheduler& time() { return time_; }
   const hardware& on() const { return on_; }
 

@@ -164,7 +164,9 @@ private:
     }
   }
 
-  rank_seat& seat_of(const call_state& c, std::size_t rank) { return ways_.ranks[ways_.first_rank(c.part) + rank]; }
+  rank_address& address_of(const call_state& c, std::size_t rank) {
+    return ways_.ranks[ways_.first_rank(c.part) + rank];
+  }
 
   /// The states of the ranks of all its collectives are made anew: what the last round left is at an end.
   void begin_round(std::uint32_t number) {
@@ -174,7 +176,7 @@ private:
       call_state& call = j.calls[c];
       call.by = make_performers(call.sizes, *call.seen, call.of->options, ways_, call.part, nullptr);
       call.by.all->on_finished = [this, number, c](rank_t rank, std::int64_t end) { finished(number, c, rank, end); };
-      for (std::size_t r = 0; r < call.by.ranks.size(); ++r) seat_of(call, r) = call.by.ranks[r]->seat();
+      for (std::size_t r = 0; r < call.by.ranks.size(); ++r) address_of(call, r) = call.by.ranks[r]->address();
     }
     j.done.calls.emplace_back(j.calls.size(), virtual_stretch{end_of_time, 0});
     for (std::size_t r = 0; r < j.of->ranks.size(); ++r) start_rank(number, 0, r, time_.now());
@@ -184,7 +186,7 @@ private:
     job_state& j = jobs_[number];
     virtual_stretch& stretch = j.done.calls.back()[c];
     stretch.begin = std::min(stretch.begin, at);
-    time_.at(at + j.calls[c].seen->host.launch.count(), seat_of(j.calls[c], rank), start_event{});
+    time_.at(at + j.calls[c].seen->host.launch.count(), address_of(j.calls[c], rank), start_event{});
   }
 
   void finished(std::uint32_t number, std::size_t c, rank_t rank, std::int64_t end) {
@@ -203,7 +205,7 @@ private:
     for (call_state& c : j.calls) {
       steps_ += c.by.all->steps;
       check_ended(c.by);
-      for (std::size_t r = 0; r < c.by.ranks.size(); ++r) seat_of(c, r) = nullptr;
+      for (std::size_t r = 0; r < c.by.ranks.size(); ++r) address_of(c, r) = nullptr;
       c.by = {};
     }
     if (++j.round == j.of->rounds) return;

@@ -63,7 +63,7 @@ bool virtual_rank::begin_other_work(lane_info& l, int channel, int lane, const b
     --unfinished_;
     return true;
   }
-  with_.ways.time().at(end, seat(), work_event{global});
+  with_.ways.time().at(end, address(), work_event{global});
   return false;
 }
 
@@ -186,7 +186,7 @@ bool virtual_rank::reach_barrier(std::int32_t lane) {
   if (static_cast<int>(waiting.size()) < with_.notes.ranks) return false;
   const std::int64_t end = time.now() + delay;
   for (const auto& [rank, since] : waiting) {
-    time.at(end, seat_of(rank), work_event{lane});
+    time.at(end, address_of(rank), work_event{lane});
     if (with_.record) with_.record->synchronised(rank, lane, rank_, since, end);
   }
   waiting.clear();
@@ -273,7 +273,7 @@ void virtual_rank::on_access(std::int32_t lane) {
   lane_info& l = lanes_[static_cast<std::size_t>(lane)];
   if (--l.accesses > 0) return;
   virtual_scheduler& time = with_.ways.time();
-  if (l.work_end > time.now()) time.at(l.work_end, seat(), work_event{lane});
+  if (l.work_end > time.now()) time.at(l.work_end, address(), work_event{lane});
   else on_work(lane);
 }
 
@@ -293,7 +293,7 @@ void virtual_rank::compute_block(std::int32_t block) {
     span.actor = rank_, span.kind = span_kind::compute, span.begin = begin, span.end = end;
     with_.record->span(span);
   }
-  with_.ways.time().at(end, seat(), compute_event{block});
+  with_.ways.time().at(end, address(), compute_event{block});
 }
 
 void virtual_rank::on_compute(std::int32_t block) {

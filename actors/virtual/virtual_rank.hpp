@@ -86,7 +86,9 @@ public:
   void handle(loss_event) final;
   void handle(word_event e) final;
 
-  rank_seat seat() { return {*this, static_cast<std::uint32_t>(with_.first_rank + static_cast<std::size_t>(rank_))}; }
+  rank_address address() {
+    return {*this, static_cast<std::uint32_t>(with_.first_rank + static_cast<std::size_t>(rank_))};
+  }
 
   /// What its lanes wait for. For verdicts; the rank cannot go on afterwards.
   virtual std::vector<std::string> waits() = 0;
@@ -159,7 +161,7 @@ private:
   };
 
   lane_info& at(int channel, int lane) { return lanes_[static_cast<std::size_t>(channel * with_.lanes + lane)]; }
-  const rank_seat& seat_of(rank_t rank) const {
+  const rank_address& address_of(rank_t rank) const {
     return with_.ways.ranks[with_.first_rank + static_cast<std::size_t>(rank)];
   }
   void on_start();

@@ -467,7 +467,7 @@ private:
     c->by = make_performers(g.sizes, *g.seen, g.of->call.options, ways_, c->part, nullptr);
     c->by.all->on_finished = [this, number](rank_t member, std::int64_t at) { member_ended(number, member, at); };
     for (std::size_t r = 0; r < c->by.ranks.size(); ++r)
-      ways_.ranks[ways_.first_rank(c->part) + r] = c->by.ranks[r]->seat();
+      ways_.ranks[ways_.first_rank(c->part) + r] = c->by.ranks[r]->address();
     open_.push_back(number);
     note_open(meeting_);
     return c;

@@ -58,7 +58,7 @@ virtual_outcome perform_virtually(const score& notes, const call_shape& shape, c
   const virtual_performers by = make_performers(sizes, on, options, ways, part, record.get());
   ways.ranks.reserve(by.ranks.size());
   for (std::size_t r = 0; r < by.ranks.size(); ++r) {
-    ways.ranks.push_back(by.ranks[r]->seat());
+    ways.ranks.push_back(by.ranks[r]->address());
     const std::int64_t late = options.skew.empty() ? 0 : options.skew[r];
     time.at(late + on.host.launch.count(), ways.ranks.back(), start_event{});
   }

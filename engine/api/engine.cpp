@@ -13,6 +13,7 @@
 #include "actors/waiting/policy.hpp"
 #include "engine/config/configuration.hpp"
 #include "engine/experts/lasting_memory.hpp"
+#include "engine/planning/option_bounds.hpp"
 #include "engine/world/communicator_state.hpp"
 #include "engine/world/join.hpp"
 #include "memory/error.hpp"
@@ -37,9 +38,9 @@ void check_range(const char* what, double value, double least, double most) {
 }
 
 engine_options checked(engine_options o) {
-  check_range("credits", o.credits, 1, 64);
-  check_range("channels", o.channels, 0, 64);
-  check_range("streams", o.streams, 1, 64);
+  check_range("credits", o.credits, 1, most_credits);
+  check_range("channels", o.channels, 0, most_channels_wanted);
+  check_range("streams", o.streams, 1, most_streams);
   check_range("workers", o.workers, -1, 1024);
   check_range("spin", o.spin, 0, 1'000'000);
   check_range("nic_ports", o.nic_ports, 1, 64);
@@ -52,10 +53,9 @@ engine_options checked(engine_options o) {
   if (std::find(levels.begin(), levels.end(), o.log_level) == levels.end())
     throw error(errc::bad_config,
                 "log_level is \"" + o.log_level + "\" but must be trace, debug, info, warn, error or off");
-  static constexpr std::array<std::string_view, 5> protocols = {"auto", "simple", "direct", "ll", "ll128"};
-  if (std::find(protocols.begin(), protocols.end(), o.protocol) == protocols.end())
+  if (!is_one_of(o.protocol, wanted_protocols))
     throw error(errc::bad_config,
-                "protocol is \"" + o.protocol + "\" but must be \"auto\", \"simple\", \"direct\", \"ll\" or \"ll128\"");
+                "protocol is \"" + o.protocol + "\" but must be " + choices_in_words(wanted_protocols));
   static constexpr std::array<std::string_view, 3> offloads = {"never", "auto", "always"};
   if (std::find(offloads.begin(), offloads.end(), o.offload) == offloads.end())
     throw error(errc::bad_config, "offload is \"" + o.offload + "\" but must be \"never\", \"auto\" or \"always\"");

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "engine/config/configuration.hpp"
+#include "engine/planning/option_bounds.hpp"
 
 namespace troupe {
 
@@ -28,14 +29,14 @@ constexpr std::array schema{
     config_setting{"engine.planner", choice, "model",
                    "who chooses where none is named: predicted time, HCCL's selection, or NCCL's tuning model", 0, 0,
                    "model|hccl|nccl"},
-    config_setting{"engine.protocol", choice, "auto", "how messages travel", 0, 0, "auto|simple|direct|ll|ll128"},
+    config_setting{"engine.protocol", choice, "auto", "how messages travel", 0, 0, wanted_protocols},
     config_setting{"engine.tuning", text, "",
                    "a file of troupe tune, or none; empty: TROUPE_TUNING, else the default place"},
     config_setting{"engine.channels", integer, "0",
-                   "pieces of a message performed side by side; 0: the planner decides", 0, 64},
+                   "pieces of a message performed side by side; 0: the planner decides", 0, most_channels_wanted},
     config_setting{"engine.chunk_bytes", bytes, "0", "largest slice of a channel's cell; 0: the planner decides"},
-    config_setting{"engine.credits", integer, "8", "chunks under way per (source, destination, lane)", 1, 64},
-    config_setting{"engine.streams", integer, "4", "exchanges at once in direct_full_mesh", 1, 64},
+    config_setting{"engine.credits", integer, "8", "chunks under way per (source, destination, lane)", 1, most_credits},
+    config_setting{"engine.streams", integer, "4", "exchanges at once in direct_full_mesh", 1, most_streams},
     config_setting{"engine.through_scratch", boolean, "false",
                    "pairwise, direct_full_mesh: BCopy through scratch instead of ZCopy"},
     config_setting{"engine.scratch_bytes", bytes, "200M",
@@ -127,8 +128,7 @@ constexpr std::array schema{
                    most_ranks_of_a_process - 1},
     config_setting{"workload.run.in_place", choice, "both", "out of place, in place, or both", 0, 0, "out|in|both"},
     config_setting{"workload.run.choreography", text, "", "of this run; empty: the engine's"},
-    config_setting{"workload.run.protocol", choice, "", "of this run; empty: the engine's", 0, 0,
-                   "auto|simple|direct|ll|ll128"},
+    config_setting{"workload.run.protocol", choice, "", "of this run; empty: the engine's", 0, 0, wanted_protocols},
     config_setting{"workload.run.determinism", choice, "", "of this run; empty: the engine's", 0, 0, levels},
     config_setting{"workload.run.counts", counts, "",
                    "v-forms: elements of each rank's block; all_to_all_v: a row a sender"},
@@ -140,7 +140,8 @@ constexpr std::array schema{
         "one of troupe list, of study.score_files or of engine.score_files; auto: the fastest of all that can; "
         "hccl: what HCCL's selection takes"},
     config_setting{"study.protocol", text, "simple", "of the preset's table (simple, ll, ll128); auto: the fastest"},
-    config_setting{"study.channels", integer, "1", "pieces of every cell that are performed side by side", 1, 64},
+    config_setting{"study.channels", integer, "1", "pieces of every cell that are performed side by side", 1,
+                   most_channels_wanted},
     config_setting{"study.slices", integer, "0",
                    "pieces that follow one another; 0: as many as the chunk size asks for (with `auto`, and no limit, "
                    "as many as are fastest)",
@@ -155,7 +156,7 @@ constexpr std::array schema{
     config_setting{"study.op", text, "sum", "reduction"},
     config_setting{"study.root", integer, "0", "root (of rooted collectives)", 0, 16777215},
     config_setting{"study.in_place", boolean, "false", "the call is in place"},
-    config_setting{"study.streams", integer, "4", "exchanges at once in direct_full_mesh", 1, 64},
+    config_setting{"study.streams", integer, "4", "exchanges at once in direct_full_mesh", 1, most_streams},
     config_setting{"study.through_scratch", boolean, "false",
                    "pairwise, direct_full_mesh: BCopy through scratch instead of ZCopy"},
     config_setting{"study.preset", text, "flat",

@@ -140,7 +140,7 @@ void plan_choice::write(contender& c, const planning_task& task) {
   std::string why;
   if (c.lowered->uses_l2) why = task.where.why_apart();
   else if (c.lowered->touches_other_ranks) why = task.where.why_no_buffers();
-  if (!why.empty()) c.why_rejected = "it reads or writes memory that all ranks reach, but " + why;
+  if (!why.empty()) c.why_rejected = "it reads or writes memory that all ranks reach, and " + why;
   else if (task.what.pieces > 0) c.why_rejected = why_not_in_pieces(c, task);
   if (c.eligible() && task.what.pieces > 0 && !stages_whole_blocks(c, task)) c.why_rejected = small_staging;
 }

@@ -18,6 +18,7 @@
 #include "engine/planning/choreography_library.hpp"
 #include "engine/planning/choreography_wish.hpp"
 #include "engine/planning/nic_choice.hpp"
+#include "engine/planning/option_bounds.hpp"
 #include "engine/planning/plan_choice.hpp"
 #include "engine/planning/selection.hpp"
 #include "memory/error.hpp"
@@ -125,16 +126,19 @@ struct planner::impl {
     for (const choreography* mine : o.choreographies) register_choreography(*mine);
     for (const auto& [name, file] : o.choreography_libraries) load_choreographies(file.c_str());
     const auto wrong = [](const std::string& text) { throw error(errc::bad_config, text); };
-    if (o.credits < 1 || o.credits > 64) wrong("credits is " + std::to_string(o.credits) + "; it must be 1 … 64");
-    if (o.channels < 0 || o.channels > 1024)
-      wrong("channels is " + std::to_string(o.channels) + "; it must be 0 (automatic) … 1024");
+    const auto check_range = [&](const std::string& name, int value, int least, int most) {
+      if (value < least || value > most)
+        wrong(name + " is " + std::to_string(value) + "; it must be " + std::to_string(least) + " … " +
+              std::to_string(most));
+    };
+    check_range("credits", o.credits, 1, most_credits);
+    check_range("channels", o.channels, 0, most_channels_wanted);
+    check_range("streams", o.streams, 1, most_streams);
     if (o.scratch_bytes < least_scratch_bytes)
       wrong("scratch_bytes is " + std::to_string(o.scratch_bytes) + "; staging needs at least " +
             std::to_string(least_scratch_bytes));
-    if (o.streams < 1) wrong("streams is " + std::to_string(o.streams) + "; it must be at least 1");
-    if (o.protocol != "auto" && o.protocol != "simple" && o.protocol != "direct" && o.protocol != "ll" &&
-        o.protocol != "ll128")
-      wrong("there is no protocol " + o.protocol + "; there are auto, simple, direct, ll and ll128");
+    if (!is_one_of(o.protocol, wanted_protocols))
+      wrong("protocol is \"" + o.protocol + "\"; it must be " + choices_in_words(wanted_protocols));
     if (o.planner != "model" && o.planner != "hccl" && o.planner != "nccl")
       wrong("there is no planner " + o.planner + "; there are model, hccl and nccl");
     if (const nccl_options& n = o.nccl; n.channels < 1 || n.channels > 32 || !(n.inside > 0) || !(n.between > 0))
@@ -827,11 +831,6 @@ const tuning& planner::machine() const { return impl_->machine; }
 void planner::agree_on(std::span<const double> costs) {
   const std::lock_guard lock(impl_->planning);
   impl_->machine_of_job = with_costs(impl_->machine, costs);
-}
-
-std::vector<double> planner::agreed_costs() const {
-  const std::lock_guard lock(impl_->planning);
-  return impl_->machine_of_job ? costs_of(*impl_->machine_of_job) : std::vector<double>{};
 }
 
 bool planner::has_boards(const layout& placement) const {

@@ -117,8 +117,6 @@ public:
   /// From now on communicators of several processes are planned by these costs (tuning.hpp: costs_of), which all processes of the job must have alike.
   /// @pre none was planned yet
   void agree_on(std::span<const double> costs);
-  /// The costs of a job, as they were agreed on; empty: nothing was.
-  std::vector<double> agreed_costs() const;
 
   /// Plans for ranks placed so may be performed on boards (slots, direct).
   bool has_boards(const layout& placement) const;

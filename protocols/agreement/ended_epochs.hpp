@@ -49,19 +49,6 @@ public:
     return why;
   }
 
-  void forget_before(epoch_t epoch) {
-    while (!ranges_.empty() && ranges_.begin()->first < epoch) {
-      const auto oldest = ranges_.extract(ranges_.begin());
-      if (oldest.mapped().end > epoch) ranges_.emplace(epoch, oldest.mapped());
-    }
-  }
-
-  /// The first epoch from `epoch` on that is not here.
-  epoch_t first_missing(epoch_t epoch) const {
-    const auto at = find(epoch);
-    return at == ranges_.end() ? epoch : at->second.end;
-  }
-
   std::size_t range_count() const { return ranges_.size(); }
 
 private:

@@ -123,7 +123,9 @@ std::string refusal(const choreography& which, const stage& on) {
 }
 
 score write_score(const choreography& which, const stage& on) {
-  if (const std::string why = refusal(which, on); !why.empty()) throw error(errc::unsupported, why);
+  // Whoever lists candidates says "it" behind their names.
+  if (const std::string why = refusal(which, on); !why.empty())
+    throw error(errc::unsupported, why.starts_with("it ") ? std::string{which.name} + why.substr(2) : why);
   return which.write(on);
 }
 

@@ -23,13 +23,13 @@ inline std::string refuses_nothing(const stage&) { return {}; }
 /// The same of those that work in memory that all ranks reach.
 inline std::string refuses_apart(const stage& on) {
   const std::string why = reach_map{on.placement}.why_apart();
-  return why.empty() ? why : "it works in memory that all ranks share, but " + why;
+  return why.empty() ? why : "it works in memory that all ranks share, and " + why;
 }
 
 /// The same of those that only work on each other's buffers.
 inline std::string refuses_far(const stage& on) {
   const std::string why = reach_map{on.placement}.why_no_buffers();
-  return why.empty() ? why : "it works on other ranks' buffers, but " + why;
+  return why.empty() ? why : "it works on other ranks' buffers, and " + why;
 }
 
 /// What every collective is for a single rank: its input is its output, if it has both.

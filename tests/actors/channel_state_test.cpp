@@ -419,6 +419,22 @@ TEST_CASE_FIXTURE(far_fixture,
   CHECK(out.cleared.empty());
 }
 
+// Found by `troupe simulate --seed 4493 --ranks 2-16 --operations 20`.
+TEST_CASE_FIXTURE(far_fixture, "an announced chunk stays one where a buffer that was full has room again") {
+  for (std::uint32_t s = 0; s < 100; ++s) state.on_chunk(incoming(5, s, values[0]), out);
+  state.on_chunk(announced(0, 0), out);  // behind the first buffer, which is full
+  state.stop(collective_key(5));
+  CHECK(state.early_chunks() == 1);
+  SUBCASE("its bytes come") { state.on_chunk(incoming(0, 0, values[0]), out); }
+  SUBCASE("it is announced twice") { state.on_chunk(announced(0, 0), out); }
+  CHECK(state.early_chunks() == 1);
+  state.start(work(0, step_kind::recv, 1, buffer), out);
+  if (out.done.empty()) state.on_chunk(incoming(0, 0, values[0]), out);
+  CHECK(out.done.size() == 1);
+  CHECK(buffer[0] == 11);
+  CHECK(state.early_chunks() == 0);
+}
+
 TEST_CASE_FIXTURE(far_fixture, "a step that combines has no place to offer, but clears") {
   state.start(work(0, step_kind::recv_reduce_send, 1, buffer), out);
   CHECK(out.offered.empty());

@@ -62,6 +62,16 @@ TEST_CASE("an option that would do nothing is a mistake") {
   check_refused(run("study --presets --csv x"), {"--csv would do nothing with --presets"});
   check_refused(run("study --studies x"), {"--studies", "--published"});
   check_refused(run("simulate --seed 3 --seeds 1-4"), {"--seed"});
+  check_refused(run("simulate --seed -1"), {"--seed", "is no number"});
+  check_refused(run("simulate --jobs -1"), {"--jobs"});
+  for (const char* option : {"--operations 2", "--strict", "--no-shrink", "--jobs 1"})
+    check_refused(run(std::string{"simulate --processes 2-3 --seeds 1-2 "} + option),
+                  {"would do nothing with --processes"});
+  check_refused(run("simulate --processes 2-3 --seeds 1-2 --faults kill"), {"all or none", "kill"});
+  check_refused(run("simulate --processes 2-3 --seeds 1-2 --mutant drop_stopped"),
+                {"drop_stopped would do nothing with --processes"});
+  check_refused(run("simulate --seeds 1-2 --mutant no_beats"), {"no_beats", "--processes"});
+  check_refused(run("simulate --processes 2-3 --mutant no_beat"), {"did you mean no_beats?"});
   check_refused(run("run '" + config_folder() + "faults.toml' --set faults.kill_rank=1 --set faults.kill_after=-1"),
                 {"kill_rank kills nobody"});
   const outcome nobody =

@@ -60,6 +60,8 @@ TEST_CASE("mistakes on the command line") {
   check_refused(run("show ring --layout 100x100"), {"10000 ranks", "at most 8192"});
   check_refused(run("show ring --ranks 5 --layout 2x2"), {"places 4 ranks"});
   check_refused(run("show ring --layout 2y2"), {"layout"});
+  check_refused(run("show csc --collective all_reduce --layout 2x4"),
+                {"troupe: csc works in memory that all ranks share, and ranks 0 and 4 are on different servers"});
   check_refused(run("route 0 9 --layout 2x2"), {"no rank 9", "0 to 3"});
   check_refused(run("route 0 1"), {"--layout"});
   check_refused(run("verify"), {"--all"});
@@ -352,6 +354,19 @@ TEST_CASE("verify --all counts what it verified") {
   CHECK(few > 10);
   CHECK(few < scores);
   CHECK(run("verify '" + config_folder() + "own_score.toml'").code == 0);
+}
+
+TEST_CASE("verify --all proves the programs of every collective that goes over slots, with the tokens it needs there") {
+  for (const char* collective : {"scan", "exscan", "broadcast", "reduce", "gather", "scatter"}) {
+    const outcome o =
+        run(std::string{"verify --all --ranks 5 --choreography binomial --json --collective "} + collective);
+    INFO(o.err);
+    CHECK(o.code == 0);
+    CAPTURE(collective);
+    const nlohmann::json found = nlohmann::json::parse(o.out);
+    CHECK(found["faults"] == 0);
+    CHECK(found["programs"] > 0);
+  }
 }
 
 TEST_CASE("bench: nccl-tests' columns") {

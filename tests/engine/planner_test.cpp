@@ -15,6 +15,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "engine/api/engine.hpp"
+#include "engine/config/configuration.hpp"
 #include "engine/tools/explain.hpp"
 #include "memory/error.hpp"
 #include "protocols/choreographies/choreography.hpp"
@@ -202,7 +204,7 @@ TEST_CASE("a user's score in other ranks' memory is refused where they share non
   c.choreography = "mine";
   CHECK(p.plan_for(c, layout::parse("1x2"))->choreography == "mine");
   CHECK(mentions(failure_of([&] { p.plan_for(c, layout::parse("2x1")); }).second,
-                 "reads or writes memory that all ranks reach, but ranks 0 and 1 are on different servers"));
+                 "reads or writes memory that all ranks reach, and ranks 0 and 1 are on different servers"));
 }
 
 // -- forced names -----------------------------------------------------------------------------------------------------
@@ -668,6 +670,28 @@ TEST_CASE("a score file for a root") {
   CHECK(p.plan_for(c, layout::flat(4))->notes->root == 2);
   c.root = 1;
   CHECK(mentions(failure_of([&] { p.plan_for(c, layout::flat(4)); }).second, "is for root 2, not 1"));
+}
+
+TEST_CASE("bounds of options are the same for an engine, for the planner and in a configuration") {
+  const auto setting = [](std::string_view key) {
+    for (const config_setting& s : config_schema())
+      if (s.key == key) return s;
+    return config_setting{};
+  };
+  for (const auto& [key, field] :
+       {std::pair{"engine.channels", &engine_options::channels}, std::pair{"engine.credits", &engine_options::credits},
+        std::pair{"engine.streams", &engine_options::streams}}) {
+    CAPTURE(key);
+    const auto least = static_cast<int>(setting(key).least), most = static_cast<int>(setting(key).most);
+    for (const int value : {least - 1, least, most, most + 1}) {
+      CAPTURE(value);
+      engine_options o;
+      o.*field = value;
+      const errc right = value < least || value > most ? errc::bad_config : errc::ok;
+      CHECK(failure_of([&] { planner{o}; }).first == right);
+      CHECK(failure_of([&] { troupe::engine{o}; }).first == right);
+    }
+  }
 }
 
 TEST_CASE("a wrong score file is refused with the step") {

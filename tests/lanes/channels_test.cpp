@@ -93,8 +93,8 @@ struct piece {
   std::vector<reference::user_buffers> users;
 };
 
-struct ensemble {
-  ensemble(int ranks, int channels, std::uint64_t seed)
+struct rank_channels {
+  rank_channels(int ranks, int channels, std::uint64_t seed)
       : ranks_(ranks), channels_(channels), shelves_(static_cast<std::size_t>(ranks)), spaces_(ranks) {
     for (rank_t r = 0; r < ranks; ++r)
       for (int c = 0; c < channels; ++c) {
@@ -105,7 +105,7 @@ struct ensemble {
       workers_.push_back(std::make_unique<worker>(seed + static_cast<unsigned>(w)));
     progress_.resize(static_cast<std::size_t>(ranks));
   }
-  ~ensemble() { end(); }
+  ~rank_channels() { end(); }
 
   /// Performs the pieces one after the other; ranks drift apart. Returns the elements that came out wrong.
   std::size_t perform(std::vector<piece>& pieces) {
@@ -142,7 +142,7 @@ private:
   };
 
   struct outbox final : channel_outbox {
-    outbox(ensemble& e, rank_t r, int c, std::uint64_t seed)
+    outbox(rank_channels& e, rank_t r, int c, std::uint64_t seed)
         : all(e), rank(r), channel(c), random(seed * 31 + static_cast<unsigned>(r * 64 + c)) {}
     bool deliver(rank_t to, chunk&& what) override {
       if (random() % 4 == 0) {
@@ -189,7 +189,7 @@ private:
               true);
       return false;
     }
-    ensemble& all;
+    rank_channels& all;
     rank_t rank;
     int channel;
     std::mt19937_64 random;
@@ -316,7 +316,7 @@ TEST_CASE("every choreography on threads: right results, no unordered access, no
         for (const collective what : by->collectives)
           add_piece(*by, stage_for(what, ranks, random), random, channels, pieces);
       if (pieces.empty()) continue;
-      ensemble all(ranks, channels, random());
+      rank_channels all(ranks, channels, random());
       CHECK(all.perform(pieces) == 0);
       CHECK(all.early_chunks() == 0);
     }
@@ -333,7 +333,7 @@ TEST_CASE("operations of many kinds one after the other") {
       add_piece(by, stage_for(by.collectives[random() % by.collectives.size()], ranks, random), random, channels,
                 pieces);
     }
-    ensemble all(ranks, channels, random());
+    rank_channels all(ranks, channels, random());
     CHECK(all.perform(pieces) == 0);
     CHECK(all.early_chunks() == 0);
   }

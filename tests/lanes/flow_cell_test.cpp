@@ -186,8 +186,8 @@ void wait(flow_cell& cell, member& of) {
   of.sleeps_at(nullptr);
 }
 
-struct cast {
-  cast(stage& on, std::int32_t ranks) {
+struct flow_ranks {
+  flow_ranks(stage& on, std::int32_t ranks) {
     for (std::int32_t r = 0; r < ranks; ++r) {
       members.push_back(std::make_shared<member>(on, r));
       on.cells[static_cast<std::size_t>(r)] =
@@ -205,7 +205,7 @@ TEST_CASE("runs come to their end, whoever turns them, and no letter is left unr
     CAPTURE(round);
     const auto ranks = static_cast<std::int32_t>(1 + random() % 3), tiles = static_cast<std::int32_t>(1 + random() % 9);
     stage on{ranks, tiles, static_cast<std::int32_t>(1 + random() % 3), static_cast<unsigned>(random())};
-    cast all{on, ranks};
+    flow_ranks all{on, ranks};
     std::vector<std::thread> callers;
     for (std::int32_t r = 0; r < ranks; ++r) {
       flow_cell& cell = *on.cells[static_cast<std::size_t>(r)];
@@ -229,7 +229,7 @@ TEST_CASE("runs come to their end, whoever turns them, and no letter is left unr
 
 TEST_CASE("where callers wait nobody else is asked") {
   stage on{1, 5, 2, 1};
-  cast all{on, 1};
+  flow_ranks all{on, 1};
   wait(*on.cells[0], *all.members[0]);
   CHECK(all.members[0]->seen.size() == 5);
   CHECK(on.threads->scheduled == 0);
@@ -239,7 +239,7 @@ TEST_CASE("where callers wait nobody else is asked") {
 TEST_CASE("what a node throws ends the run, its operations once; and so does a run that is late") {
   for (const bool throws : {true, false}) {
     stage on{1, 5, 2, 1};
-    cast all{on, 1};
+    flow_ranks all{on, 1};
     member& of = *all.members[0];
     if (throws) of.fails_at = 3;
     else on.cells[0]->late();  // before anybody has the turn
@@ -254,7 +254,7 @@ TEST_CASE("what a node throws ends the run, its operations once; and so does a r
 
 TEST_CASE("a run that no thread will turn any more is over at once") {
   stage on{2, 5, 2, 1};
-  cast all{on, 2};
+  flow_ranks all{on, 2};
   on.cells[0]->abandon(make_failure(errc::engine_closed, "closed"));
   CHECK(all.members[0]->ended.load());
   CHECK(all.members[0]->verdict->code == errc::engine_closed);

@@ -18,8 +18,8 @@ namespace {
 constexpr slot_format formats[] = {slot_format::ll, slot_format::ll128};
 
 /// Ranks of one board, advanced by this thread in random order.
-struct ensemble {
-  explicit ensemble(int ranks) : board(ranks) {
+struct slot_ranks {
+  explicit slot_ranks(int ranks) : board(ranks) {
     for (rank_t r = 0; r < ranks; ++r) players.push_back(std::make_unique<player>(board, r));
   }
 
@@ -77,7 +77,7 @@ TEST_CASE("slots: every collective, format and size gives the right answer") {
     for (const collective c : find_choreography("one_shot")->collectives)
       for (const bool in_place : {false, true}) {
         if (in_place && !may_be_in_place(c)) continue;
-        ensemble all{ranks};
+        slot_ranks all{ranks};
         std::uint64_t epoch = 0;
         for (const std::size_t count : {0U, 1U, 2U, 7U, 8U, 15U, 16U, 31U, 100U, 1000U})
           for (const slot_format format : formats) {
@@ -99,7 +99,7 @@ TEST_CASE(
   for (const agreement_form form : agreement_forms)
     for (const std::string_view which : {"one_shot", "binomial"})
       for (const int ranks : {1, 2, 3, 4, 7, 8}) {
-        ensemble all{ranks};
+        slot_ranks all{ranks};
         std::uint64_t epoch = 0;
         for (const collective c : untold)
           for (const std::size_t count : {0U, 1U, 15U, 16U, 300U})
@@ -139,7 +139,7 @@ TEST_CASE(
       for (const agreement_form form : agreement_forms)
         for (const agreement_form other_form : agreement_forms)
           for (const slot_format format : formats) {
-            ensemble all{ranks};
+            slot_ranks all{ranks};
             const rank_t root = static_cast<rank_t>(random() % static_cast<unsigned>(ranks)),
                          other_root = (root + 1) % ranks;
             const auto one_shot = [&](collective called, rank_t r, std::size_t count, agreement_form f) {
@@ -184,7 +184,7 @@ TEST_CASE("slots: programs of other choreographies, with lanes, channels and sli
   for (const std::string_view name :
        {"ring", "double_binary_tree", "recursive_doubling", "halving_doubling", "direct_full_mesh"})
     for (const int ranks : {2, 3, 5, 8}) {
-      ensemble all{ranks};
+      slot_ranks all{ranks};
       std::uint64_t epoch = 5;
       for (const bool in_place : {false, true})
         for (const cutting cut : {cutting{1, 1}, cutting{2, 3}})
@@ -206,7 +206,7 @@ TEST_CASE("slots: half of the ranks call something else, and nobody is given a r
   for (const slot_format format : formats)
     for (const slot_format other_format : formats)
       for (const std::size_t other_count : {3U, 4U, 500U}) {
-        ensemble all{4};
+        slot_ranks all{4};
         const operation what{"one_shot", flat_stage(collective::all_reduce, 4), 3, format};
         const operation other{"one_shot", flat_stage(collective::all_reduce, 4), other_count, other_format};
         all.perform(what, 0, 3, random);
@@ -234,7 +234,7 @@ TEST_CASE("slots: half of the ranks call something else, and nobody is given a r
 TEST_CASE("slots: stamps that repeat after the wrap are not taken for new ones") {
   std::mt19937_64 random{seed()};
   for (const slot_format format : formats) {
-    ensemble all{3};
+    slot_ranks all{3};
     const operation small{"one_shot", flat_stage(collective::all_reduce, 3), 1, format};
     const operation large{"one_shot", flat_stage(collective::all_reduce, 3), 700, format};
     const std::uint64_t next = slots::stamps_per_generation;
@@ -265,7 +265,7 @@ TEST_CASE("slots: a sender that runs ahead fills a ring, and goes on when half o
   constexpr std::uint64_t depth = slot_channel::ring_epochs;
   for (const slot_format format : formats)
     for (const std::uint64_t first : {std::uint64_t{0}, std::uint64_t{7}}) {
-      ensemble all{2};
+      slot_ranks all{2};
       const operation plain{"one_shot", flat_stage(collective::broadcast, 2), 10, format};
       operation what = plain;
       for (slot_program& code : what.code) code.runs_ahead = true, code.identity += 1'000'000'000;
@@ -300,7 +300,7 @@ TEST_CASE("slots: calls that run ahead between others, of every size, by ranks t
   std::mt19937_64 random{seed()};
   constexpr std::uint64_t wrap = slots::stamps_per_generation;
   for (const std::uint64_t first : {std::uint64_t{0}, wrap - 100}) {
-    ensemble all{3};
+    slot_ranks all{3};
     std::vector<operation> calls;
     for (const collective c : {collective::broadcast, collective::reduce, collective::gather, collective::scatter})
       for (const std::size_t count : {0U, 1U, 15U, 29U, 31U, 300U})
@@ -334,7 +334,7 @@ TEST_CASE("slots: calls that run ahead between others, of every size, by ranks t
 
 TEST_CASE("slots: a sender is at most two operations ahead of a receiver") {
   for (const slot_format format : formats) {
-    ensemble all{2};
+    slot_ranks all{2};
     const operation what{"one_shot", flat_stage(collective::broadcast, 2), 40, format};
     player &root = *all.players[0], &other = *all.players[1];
     for (std::uint64_t e = 0; e < 2; ++e) {
@@ -358,7 +358,7 @@ TEST_CASE("slots: a sender is at most two operations ahead of a receiver") {
 
 TEST_CASE("slots: LL after LL128 does not take a user's data for stamps") {
   std::mt19937_64 random{seed()};
-  ensemble all{2};
+  slot_ranks all{2};
   const operation ll128{"one_shot", flat_stage(collective::all_gather, 2), 60, slot_format::ll128};
   const operation ll{"one_shot", flat_stage(collective::all_gather, 2), 60, slot_format::ll};
   std::uint64_t epoch = 0;
@@ -385,7 +385,7 @@ TEST_CASE("slots: LL after LL128 does not take a user's data for stamps") {
 TEST_CASE("slots: a receiver that looks between all halves takes nothing that is not there") {
   std::mt19937_64 random{seed()};
   for (const std::size_t count : {1U, 5U, 60U, 500U}) {
-    ensemble all{2};
+    slot_ranks all{2};
     all.board.tear_writes(&look_between);
     const operation ll128{"one_shot", flat_stage(collective::all_gather, 2), count, slot_format::ll128};
     const operation ll{"one_shot", flat_stage(collective::all_gather, 2), count, slot_format::ll};

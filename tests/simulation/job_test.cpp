@@ -27,6 +27,13 @@ TEST_CASE("jobs in which nothing happens perform everything") {
   CHECK(r.failed == 0);
 }
 
+TEST_CASE("the last job that there is ends the campaign") {
+  job_campaign c;
+  c.last = ~std::uint64_t{0};
+  c.first = c.last - 2;
+  CHECK(run_jobs(c).seeds == 3);
+}
+
 TEST_CASE("every mutant of what processes say to each other is noticed") {
   for (const job_mutant m : all_job_mutants) {
     CAPTURE(name(m));

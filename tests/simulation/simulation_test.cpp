@@ -80,6 +80,23 @@ TEST_CASE("looking at all buffers after every event finds nothing either") {
   check_all_right(o);
 }
 
+TEST_CASE("the last seeds that there are, are tried, and nothing behind them") {
+  constexpr std::uint64_t last = ~std::uint64_t{0};
+  check_all_right(seeds(last - 200, last));
+  check_all_right(seeds(last, last));
+}
+
+TEST_CASE("after so many failing seeds no more are begun") {
+  campaign_options o = seeds(1, 2000);
+  o.each.broken = mutant::drop_stopped;
+  o.most_failures = 1;
+  const campaign_result r = run_campaign(o);
+  CHECK(r.failures.size() >= 1);
+  CHECK(r.failures.size() <= static_cast<std::size_t>(o.threads));  // what each was at
+  o.most_failures = 0;
+  CHECK(run_campaign(o).seeds == 2000);
+}
+
 TEST_CASE("a seed is the same run every time") {
   plan_source plans;
   simulation_options told;
@@ -131,6 +148,16 @@ TEST_CASE("every mutant of the protocol is noticed") {
     CHECK(r.mutations > 0);
     CHECK_FALSE(r.failures.empty());
   }
+}
+
+TEST_CASE("a rank that keeps more early chunks than were sent to it is noticed at once") {
+  campaign_options o = seeds(1, 200);
+  o.each.broken = mutant::chunk_invented;
+  o.most_failures = 0;
+  std::size_t at_once = 0;
+  for (const failing_seed& f : run_campaign(o).failures)
+    at_once += f.fault.find("that it has not consumed") != std::string::npos;
+  CHECK(at_once > 10);
 }
 
 TEST_CASE("a failing run is made smaller, and fails alike") {

@@ -48,6 +48,19 @@ std::vector<int> subtree(const std::vector<tree_node>& nodes, int of) {
   return members;
 }
 
+/// Every rank's node, by rank.
+std::vector<tree_node> all_nodes(int ranks, const std::function<tree_node(int rank)>& node_of) {
+  std::vector<tree_node> nodes;
+  for (int r = 0; r < ranks; ++r) nodes.push_back(node_of(r));
+  return nodes;
+}
+std::vector<tree_node> all_nodes_binomial(int ranks, int root) {
+  return all_nodes(ranks, [&](int r) { return binomial_tree(r, ranks, root); });
+}
+std::vector<tree_node> all_nodes_double(int which, int ranks) {
+  return all_nodes(ranks, [&](int r) { return double_tree(which, r, ranks); });
+}
+
 bool contiguous(const std::vector<int>& sorted) {
   return sorted.back() - sorted.front() + 1 == static_cast<int>(sorted.size());
 }
@@ -125,7 +138,8 @@ TEST_CASE("binomial tree, every root: depth, block subtrees, ascending children"
       CHECK(check_tree(nodes, root, 31) == floor_log2(p));  // the most set bits below p is floor(log2 p) or less
       for (int r = 0; r < p; ++r) {
         auto members = subtree(nodes, r);
-        CHECK(static_cast<int>(members.size()) == binomial_subtree_size(r, p, root));
+        const int v = (r - root + p) % p;  // everything down to its lowest set bit
+        CHECK(static_cast<int>(members.size()) == (v == 0 ? p : std::min(v & -v, p - v)));
         for (int& m : members) m = (m - root + p) % p;  // relative to the root the subtree is a block that starts at r
         std::sort(members.begin(), members.end());
         CHECK(contiguous(members));
@@ -161,11 +175,11 @@ TEST_CASE("trees: the largest rank counts do not overflow, bad arguments are nam
   CHECK(refused([] { (void)binomial_tree(3, 3); }));
   CHECK(refused([] { (void)binomial_tree(0, 0); }));
   CHECK(refused([] { (void)binomial_tree(0, 3, -1); }));
-  CHECK(refused([] { (void)binomial_subtree_size(5, 3); }));
+  CHECK(refused([] { (void)binomial_tree(5, 3); }));
   CHECK(refused([] { (void)double_tree(2, 0, 3); }));
   CHECK(refused([] { (void)double_tree(0, -1, 3); }));
   CHECK(refused([] { (void)double_tree_root(0, 0); }));
   CHECK(refused([] { (void)rooted_double_tree(2, 1, 3, 1); }));
   CHECK(refused([] { (void)rooted_double_tree(0, 1, 3, 3); }));
-  CHECK(refused([] { (void)all_nodes_double(0, -1); }));
+  CHECK(refused([] { (void)double_tree(0, 0, -1); }));
 }

@@ -101,8 +101,6 @@ public:
 
   // -- units --
 
-  /// False: work(unit) would do nothing.
-  bool has_work(int unit) const { return !units_[static_cast<std::size_t>(unit)].ready.empty(); }
   std::optional<offload_work> work(int unit, picoseconds now);
 
   // -- questions --

@@ -270,14 +270,14 @@ channel_state::link& channel_state::find_link(std::vector<link>& links, int lane
 
 void channel_state::keep(chunk&& what) {
   const packet_key key{what.epoch, static_cast<std::uint32_t>(what.source), what.lane, what.sequence};
-  // A buffer that refuses leaves it whole. NOLINTBEGIN(bugprone-use-after-move)
-  for (auto& buffer : early_) {
-    if (chunk* const known = buffer->find(key)) {
-      if (known->announced && !what.announced) *known = std::move(what);
-      return;  // else it came twice
-    }
-    if (buffer->size() < buffer->limit() && buffer->put(key, std::move(what))) return;
+  // In all of them first: one that had no room for it before may have some now.
+  if (chunk* const known = find_early(key)) {
+    if (known->announced && !what.announced) *known = std::move(what);
+    return;  // else it came twice
   }
+  // A buffer that refuses leaves it whole. NOLINTBEGIN(bugprone-use-after-move)
+  for (auto& buffer : early_)
+    if (buffer->size() < buffer->limit() && buffer->put(key, std::move(what))) return;
   // NOLINTEND(bugprone-use-after-move)
   // Allocates only when more chunks than ever before wait at once; credits, and the window of settled ones, bound how often that can happen.
   const std::size_t capacity = early_.empty() ? first_early_capacity : early_.back()->capacity() * 2;

@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "engine/planning/choreography_wish.hpp"
+#include "engine/planning/option_bounds.hpp"
 #include "engine/tools/report.hpp"
 #include "memory/error.hpp"
 #include "memory/kernels/kernels.hpp"
@@ -263,7 +264,7 @@ void add_bench(command program, action& chosen) {
   sub.add_option("--choreography", a->choreography, "force one; see `troupe list`").type_name("CHOREOGRAPHY");
   sub.add_option("--protocol", a->protocol, "force one: simple, direct, ll or ll128")
       .type_name("PROTOCOL")
-      .one_of({"auto", "simple", "direct", "ll", "ll128"});
+      .one_of(wanted_protocols);
   a->config.add_to(sub, "take the engine's options from this file");
   sub.add_option("-J,--json,--output_file", a->json, "write the rows as JSON; - for standard output").type_name("FILE");
   sub.add_flag("--stats", a->stats, "columns for the least, median, 99th percentile and largest time of a repetition");

@@ -41,6 +41,16 @@ option option::one_of(std::initializer_list<const char*> words) const {
   return option{*of_->check(member.description(""))};
 }
 
+option option::one_of(std::string_view choices) const {
+  std::vector<std::string> words(1);
+  for (const char c : choices) {
+    if (c == '|') words.emplace_back();
+    else words.back() += c;
+  }
+  CLI::Validator member = CLI::IsMember(std::move(words));
+  return option{*of_->check(member.description(""))};
+}
+
 option option::needs(option other) const { return option{*of_->needs(other.of_)}; }
 option option::excludes(option other) const { return option{*of_->excludes(other.of_)}; }
 option option::repeated() const { return option{*of_->expected(1)->take_all()}; }

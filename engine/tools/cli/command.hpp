@@ -9,6 +9,7 @@
 #include <functional>
 #include <initializer_list>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace CLI {
@@ -31,6 +32,8 @@ public:
   option within(int least, int most, in_help say = in_help::yes) const;
   option within(double least, double most) const;
   option one_of(std::initializer_list<const char*> words) const;
+  /// @param choices "a|b|c"
+  option one_of(std::string_view choices) const;
   option needs(option other) const;
   option excludes(option other) const;
   /// May come several times, with one value each; all count.

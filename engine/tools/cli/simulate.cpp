@@ -44,16 +44,17 @@ that everything ends. A failing seed is made smaller and told with everything th
 With --processes each rank lives in a simulated process of its own, all joined by connections: processes are killed, stopped, cut off, and
 connections reset. Survivors' operations must end with peer_lost that names such a process, with no wrong byte and no hang.
 
-Faults: all, none, or some of lose, twice, delay, kill, abort, cancel, deadline, leave, mismatch, throw, with commas between.
+Faults: all, none, or some of lose, twice, delay, kill, abort, cancel, deadline, leave, mismatch, throw, refuse, with commas
+between; with --processes all or none.
 Exit code 1 if a seed fails.)";
 
 struct arguments {
-  std::string seeds = "1-10000", ranks = "1-5", faults = "all", mutant, json;
-  std::optional<std::uint64_t> seed;
+  std::string seeds = "1-10000", seed, ranks = "1-5", faults = "all", mutant, json;
   std::string processes;
   int operations = 8, jobs = 0;
   std::size_t failures = 5;
   bool trace = false, no_shrink = false, strict = false;
+  std::string idle;  ///< an option that does nothing with --processes, and came with it
 };
 
 std::uint64_t number_of(const std::string& option, const std::string& text) {
@@ -76,24 +77,51 @@ std::pair<std::uint64_t, std::uint64_t> range_of(const std::string& option, cons
   return {first, last};
 }
 
-mutant mutant_of(const std::string& text) {
-  if (text.empty()) return mutant::none;
-  if (const auto found = parse_mutant(text)) return *found;
-  std::vector<std::string_view> names;
-  for (const mutant_entry& m : all_mutants()) names.push_back(m.name);
+[[noreturn]] void refuse_mutant(const std::string& text, const std::vector<std::string_view>& names) {
   const auto near = closest(text, names);
   usage_error("--mutant: there is none called \"" + text + '"' +
               (near.empty() ? "" : "; did you mean " + std::string{near} + "?") +
               " (troupe simulate --mutant list names all)");
 }
 
-int list_mutants() {
-  for (const mutant_entry& m : all_mutants()) {
-    std::string name{m.name};
-    name.resize(std::max<std::size_t>(name.size() + 2, 26), ' ');
-    std::cout << name << m.what << '\n';
+mutant mutant_of(const std::string& text) {
+  if (text.empty()) return mutant::none;
+  if (const auto found = parse_mutant(text)) return *found;
+  std::vector<std::string_view> names;
+  for (const mutant_entry& m : all_mutants()) names.push_back(m.name);
+  for (const job_mutant m : all_job_mutants)
+    if (text == name(m)) usage_error("--mutant: " + text + " breaks jobs of several processes; say --processes, too");
+  refuse_mutant(text, names);
+}
+
+/// With --processes.
+job_mutant job_mutant_of(const std::string& text) {
+  if (text.empty()) return job_mutant::none;
+  std::vector<std::string_view> names;
+  for (const job_mutant m : all_job_mutants) {
+    if (text == name(m)) return m;
+    names.push_back(name(m));
   }
+  if (parse_mutant(text)) usage_error("--mutant: " + text + " would do nothing with --processes");
+  refuse_mutant(text, names);
+}
+
+int list_mutants() {
+  const auto line = [](std::string name, std::string_view what) {
+    name.resize(std::max<std::size_t>(name.size() + 2, 26), ' ');
+    std::cout << name << what << '\n';
+  };
+  for (const mutant_entry& m : all_mutants()) line(std::string{m.name}, m.what);
+  std::cout << "\nwith --processes:\n";
+  for (const job_mutant m : all_job_mutants) line(std::string{name(m)}, meaning(m));
   return exit_ok;
+}
+
+/// The first and the last.
+std::pair<std::uint64_t, std::uint64_t> seeds_of(const arguments& a) {
+  if (a.seed.empty()) return range_of("--seeds", a.seeds);
+  const std::uint64_t one = number_of("--seed", a.seed);
+  return {one, one};
 }
 
 campaign_options options_of(const arguments& a) {
@@ -107,8 +135,7 @@ campaign_options options_of(const arguments& a) {
   o.limits.faults = parse_faults(a.faults);
   o.each.broken = mutant_of(a.mutant);
   o.each.strict = a.strict;
-  std::tie(o.first, o.last) = range_of("--seeds", a.seeds);
-  if (a.seed) o.first = o.last = *a.seed;
+  std::tie(o.first, o.last) = seeds_of(a);
   o.most_failures = a.failures;
   o.threads = a.jobs > 0 ? a.jobs : std::max(1, static_cast<int>(discover().usable_cpus()));
   return o;
@@ -157,6 +184,7 @@ std::string repeat_command(const arguments& a, std::uint64_t seed) {
   if (a.operations != usual.operations) text += " --operations " + std::to_string(a.operations);
   if (a.faults != usual.faults) text += " --faults " + a.faults;
   if (!a.mutant.empty()) text += " --mutant " + a.mutant;
+  if (a.strict) text += " --strict";
   return text;
 }
 
@@ -202,6 +230,11 @@ int run_many(const arguments& a, campaign_options o) {
   return r.failures.empty() ? exit_ok : exit_wrong;
 }
 
+std::string repeat_job_command(const arguments& a, std::uint64_t seed) {
+  return "troupe simulate --processes " + a.processes + " --seed " + std::to_string(seed) + " --trace" +
+         (a.faults == "none" ? " --faults none" : "") + (a.mutant.empty() ? "" : " --mutant " + a.mutant);
+}
+
 /// Jobs of several processes. A failing one is told whole: there is nothing in it to be taken out.
 int run_processes(const arguments& a) {
   job_campaign c;
@@ -209,10 +242,13 @@ int run_processes(const arguments& a) {
   if (least < 2 || most > 16) usage_error("--processes: simulated jobs have 2 … 16 processes, not " + a.processes);
   c.each.least_processes = static_cast<int>(least);
   c.each.most_processes = static_cast<int>(most);
-  c.each.faults = parse_faults(a.faults).any();
-  std::tie(c.first, c.last) = range_of("--seeds", a.seeds);
-  if (a.seed) c.first = c.last = *a.seed;
+  if (a.faults != "all" && a.faults != "none")
+    usage_error("--faults: with --processes what goes wrong is all or none, not \"" + a.faults + "\"");
+  c.each.faults = a.faults == "all";
+  c.each.broken = job_mutant_of(a.mutant);
+  std::tie(c.first, c.last) = seeds_of(a);
   c.most_failures = a.failures;
+  if (!a.json.empty()) check_writable(a.json);
   const auto begun = std::chrono::steady_clock::now();
   const job_campaign_result r = run_jobs(c);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
@@ -229,8 +265,7 @@ int run_processes(const arguments& a) {
     for (const std::string& line : one.trace) out << line << '\n';
   }
   for (const auto& [seed, fault] : r.failures) {
-    out << "seed " << seed << ": " << fault << "\n  again: troupe simulate --processes " << a.processes << " --seed "
-        << seed << " --trace\n";
+    out << "seed " << seed << ": " << fault << "\n  again: " << repeat_job_command(a, seed) << '\n';
     document["failing"].push_back({{"seed", seed}, {"fault", fault}});
   }
   std::ostringstream rate;
@@ -245,11 +280,12 @@ int run_processes(const arguments& a) {
 
 int run(const arguments& a) {
   if (a.mutant == "list") return list_mutants();
+  if (a.trace && a.seed.empty()) usage_error("--trace tells one run; name it with --seed N");
+  if (!a.idle.empty()) usage_error(a.idle + " would do nothing with --processes");
+  if (!a.processes.empty()) return run_processes(a);
   const campaign_options o = options_of(a);
   if (!a.json.empty()) check_writable(a.json);
-  if (a.trace && !a.seed) usage_error("--trace tells one run; name it with --seed N");
-  if (!a.processes.empty()) return run_processes(a);
-  return a.seed ? run_one(a, o) : run_many(a, o);
+  return a.seed.empty() ? run_many(a, o) : run_one(a, o);
 }
 
 }  // namespace
@@ -270,13 +306,20 @@ void add_simulate(command program, action& chosen) {
   sub.add_option("--failures", a->failures, "stop after so many failing seeds; 0: never")
       .type_name("N")
       .shows_default();
-  sub.add_option("--jobs", a->jobs, "threads; 0: one a core").type_name("N").shows_default();
+  sub.add_option("--jobs", a->jobs, "threads; 0: one a core")
+      .type_name("N")
+      .within(0, 1024, option::in_help::no)
+      .shows_default();
   sub.add_flag("--strict", a->strict,
                "look at all buffers that were given back after every event, not only at the end");
   sub.add_flag("--no-shrink", a->no_shrink, "do not make a failing run smaller");
   sub.add_option("--json", a->json, "write what was found as JSON; - for standard output").type_name("FILE");
   sub.footer(footer);
-  sub.when_named([a, &chosen] { chosen = [a] { return run(*a); }; });
+  sub.when_named([a, sub, &chosen] {
+    for (const char* option : {"--operations", "--strict", "--no-shrink", "--jobs"})
+      if (sub.came("--processes") && sub.came(option)) a->idle = option;
+    chosen = [a] { return run(*a); };
+  });
 }
 
 }  // namespace troupe::cli

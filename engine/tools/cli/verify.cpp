@@ -44,7 +44,8 @@ slices, with several numbers of streams where they matter, with 1, 2 and 8 credi
 placing the ranks on servers × cards and on the core groups of one card, of up to 64 ranks also on groups of servers and on
 some servers of different sizes; with switches that reduce, where a choreography needs them. A score that one credit does not
 let through as it is written is checked as it will be performed then: with its sends paced. What slots or the direct board
-would perform of it, blocks of one size, is performed on symbols, too, and must come to the same.
+would perform of it is performed on symbols, too, and must come to the same; where a rank hears of the others by tokens only (broadcast,
+reduce, gather, scatter, scan, exscan over slots) with these in every form, of up to 64 ranks.
 
 It stops at nothing: all faults are counted, the first 20 are printed, each with rank, lane and step. Exit code 1 if there is one, 2 if there
 is nothing to verify.)";
@@ -183,37 +184,74 @@ std::vector<std::size_t> uneven_counts(const score& s) {
   return counts;
 }
 
-/// Programs for slots and for the direct board, made of it for one size and fitted to that of a small call, do what the verifier has
+/// Programs for slots and for the direct board, made of a score for one size and fitted to that of a small call, do what the verifier has
 /// seen.
-/// @param whole as it is performed: cell by cell where blocks differ in size
-void prove_programs(const std::string& title, const score& whole, const verdict& v, bool uniform, tally& into) {
-  call_shape planned, shape;
-  planned.count = 4 * static_cast<std::size_t>(whole.parts) + 3;
-  shape.count = 2 * static_cast<std::size_t>(whole.parts) + 1;
-  const std::vector<std::size_t> counts = uniform ? std::vector<std::size_t>{} : uneven_counts(whole);
-  shape.counts = counts;
-  std::vector<std::shared_ptr<const program>> programs;
-  for (rank_t r = 0; r < whole.ranks; ++r)
-    programs.push_back(std::make_shared<const program>(compile(whole, r, planned, cutting{})));
-  const proof_subject what{whole, v, shape};
-  const auto add = [&](const char* port, const std::string& difference) {
-    ++into.programs;
-    if (!difference.empty()) into.fail(title + ", " + port + ": " + difference);
-  };
-  if (why_not_direct(programs).empty()) {
-    const direct_setting setting{whole.what, whole.root, whole.in_place};
-    add("over the direct board", why_not_the_score(what, compile_direct(programs, setting)));
+class program_prover {
+public:
+  /// @param whole as it is performed: cell by cell where blocks differ in size @param v what the verifier has found
+  program_prover(std::string title, const score& whole, const verdict& v, bool uniform, tally& into)
+      : title_(std::move(title)), whole_(whole), verified_(v), uniform_(uniform), into_(into) {
+    planned_.count = 4 * static_cast<std::size_t>(whole.parts) + 3;
+    shape_.count = 2 * static_cast<std::size_t>(whole.parts) + 1;
+    if (!uniform) counts_ = uneven_counts(whole);
+    shape_.counts = counts_;
   }
-  if (!uniform && traits_of(whole.what).v != v_counts::common) return;  // slots are for sizes that every rank knows
-  std::vector<slot_program> over_slots;
-  for (const auto& code : programs)
-    if (why_no_slots(*code, slot_format::ll128).empty()) {
-      over_slots.push_back(compile_slots(*code, slot_format::ll128));
-      fit(over_slots.back(), shape);
+
+  void run() {
+    const auto programs = programs_of(whole_);
+    if (why_not_direct(programs).empty()) {
+      const direct_setting setting{whole_.what, whole_.root, whole_.in_place};
+      add("over the direct board", why_not_the_score({whole_, verified_, shape_}, compile_direct(programs, setting)));
     }
-  if (over_slots.size() == programs.size() && everybody_hears_of_everybody(whole))
-    add("over slots", why_not_the_score(what, over_slots));
-}
+    if (!uniform_ && traits_of(whole_.what).v != v_counts::common) return;  // slots are for sizes that every rank knows
+    if (!go_over_slots(programs)) return;
+    if (everybody_hears_of_everybody(whole_)) return prove_slots("over slots", whole_, verified_, programs);
+    // Else with tokens, whose form the planner chooses.
+    if (whole_.ranks > most_ranks_with_tokens) return;
+    for (const agreement_form form : agreement_forms)
+      if (const auto agreed = with_agreement(whole_, form))
+        prove_slots("over slots, agreement " + std::string{name(form)}, *agreed, verify(*agreed), programs_of(*agreed));
+  }
+
+private:
+  /// The tokens of many ranks are many more than their data: 256 of a binomial broadcast take minutes.
+  static constexpr int most_ranks_with_tokens = 64;
+
+  using programs_of_ranks = std::vector<std::shared_ptr<const program>>;
+
+  programs_of_ranks programs_of(const score& s) const {
+    programs_of_ranks all;
+    for (rank_t r = 0; r < s.ranks; ++r)
+      all.push_back(std::make_shared<const program>(compile(s, r, planned_, cutting{})));
+    return all;
+  }
+  static bool go_over_slots(const programs_of_ranks& programs) {
+    return std::all_of(programs.begin(), programs.end(),
+                       [](const auto& code) { return why_no_slots(*code, slot_format::ll128).empty(); });
+  }
+  void prove_slots(const std::string& port, const score& s, const verdict& v, const programs_of_ranks& programs) {
+    if (!v.ok()) return add(port, to_string(*v.first_fault));
+    if (!go_over_slots(programs)) return;
+    std::vector<slot_program> over_slots;
+    for (const auto& code : programs) {
+      over_slots.push_back(compile_slots(*code, slot_format::ll128));
+      fit(over_slots.back(), shape_);
+    }
+    add(port, why_not_the_score({s, v, shape_}, over_slots));
+  }
+  void add(const std::string& port, const std::string& difference) {
+    ++into_.programs;
+    if (!difference.empty()) into_.fail(title_ + ", " + port + ": " + difference);
+  }
+
+  std::string title_;
+  const score& whole_;
+  const verdict& verified_;
+  bool uniform_;
+  tally& into_;
+  std::vector<std::size_t> counts_;
+  call_shape planned_, shape_;
+};
 
 /// A score as it is performed: whole messages as they are; slices and blocks of different sizes cell by cell.
 void verify_under_all_limits(const std::string& title, const score& written, bool uniform, tally& into) {
@@ -229,7 +267,7 @@ void verify_under_all_limits(const std::string& title, const score& written, boo
         v = verify(*paced, limits);
       }
       into.add(title, limits, v);
-      if (v.ok() && slices == 1 && credits == 8) prove_programs(title, uniform ? whole : cells, v, uniform, into);
+      if (v.ok() && slices == 1 && credits == 8) program_prover(title, uniform ? whole : cells, v, uniform, into).run();
     }
 }
 

@@ -156,23 +156,27 @@ private:
 campaign_result run_campaign(const campaign_options& options) {
   campaign_result all;
   std::mutex mutex;
-  std::atomic<std::uint64_t> next{options.first};
+  std::atomic<std::uint64_t> next_batch{0};  // numbers of batches, since a seed may be the last that there is
+  std::atomic<std::size_t> failing{0};
   std::atomic<bool> stop{false};
   const auto work = [&] {
     plan_source plans;
     while (!stop.load()) {
-      const std::uint64_t begin = next.fetch_add(seeds_at_once);
-      if (begin > options.last || begin < options.first) return;
-      const std::uint64_t end = std::min(options.last, begin + seeds_at_once - 1);
+      const std::uint64_t batch = next_batch.fetch_add(1);
+      if (batch > (options.last - options.first) / seeds_at_once) return;
+      const std::uint64_t begin = options.first + batch * seeds_at_once;
+      const std::uint64_t count = std::min(options.last - begin, seeds_at_once - 1) + 1;
       campaign_result mine;
-      for (std::uint64_t seed = begin; seed <= end && !stop.load(); ++seed) {
+      for (std::uint64_t seed = begin; seed - begin < count && !stop.load(); ++seed) {
         const simulation_result r = simulation(make_scenario(seed, options.limits, plans), plans, options.each).run();
         ++mine.seeds;
         mine.events += r.events;
         mine.performed += r.performed;
         mine.failed += r.failed;
         mine.mutations += r.mutations;
-        if (!r.ok()) mine.failures.push_back({seed, r.fault});
+        if (r.ok()) continue;
+        mine.failures.push_back({seed, r.fault});
+        if (failing.fetch_add(1) + 1 == options.most_failures) stop.store(true);
       }
       const std::lock_guard lock(mutex);
       all.seeds += mine.seeds;
@@ -181,7 +185,6 @@ campaign_result run_campaign(const campaign_options& options) {
       all.failed += mine.failed;
       all.mutations += mine.mutations;
       all.failures.insert(all.failures.end(), mine.failures.begin(), mine.failures.end());
-      if (options.most_failures > 0 && all.failures.size() >= options.most_failures) stop.store(true);
       if (options.progress && !options.progress(all.seeds, all.failures.size())) all.stopped = true, stop.store(true);
     }
   };

@@ -14,7 +14,7 @@ namespace troupe::simulate {
 struct campaign_options {
   std::uint64_t first = 1, last = 10'000;  ///< seeds
   int threads = 1;
-  std::size_t most_failures = 5;  ///< then no more seeds are tried
+  std::size_t most_failures = 5;  ///< then no more seeds are begun; 0: all are tried
   scenario_limits limits;
   simulation_options each;
   /// How many seeds are done; false: stop. Called by one thread at a time.

@@ -833,6 +833,18 @@ std::string_view name(job_mutant which) {
   return "?";
 }
 
+std::string_view meaning(job_mutant which) {
+  switch (which) {
+    case job_mutant::none: return "nothing is broken";
+    case job_mutant::no_beats: return "nobody says \"I am here\"";
+    case job_mutant::no_suspicion: return "a process that is lost is told to nobody";
+    case job_mutant::no_takeover: return "with its home a communicator's membership is gone";
+    case job_mutant::silence_heard: return "silence is never noticed";
+    case job_mutant::eof_unheard: return "the end of a connection is never noticed";
+  }
+  return "?";
+}
+
 job_result simulate_job(std::uint64_t seed, plan_source& plans, const job_options& options) {
   return job_world(seed, plans, options).run();
 }
@@ -840,14 +852,14 @@ job_result simulate_job(std::uint64_t seed, plan_source& plans, const job_option
 job_campaign_result run_jobs(const job_campaign& what) {
   job_campaign_result all;
   plan_source plans;
-  for (std::uint64_t seed = what.first; seed <= what.last; ++seed) {
+  for (std::uint64_t seed = what.first;; ++seed) {
     const job_result r = simulate_job(seed, plans, what.each);
     ++all.seeds;
     all.events += r.events;
     all.performed += r.performed;
     all.failed += r.failed;
     if (!r.ok()) all.failures.emplace_back(seed, r.story + r.fault);
-    if (what.most_failures > 0 && all.failures.size() >= what.most_failures) break;
+    if (seed == what.last || (what.most_failures > 0 && all.failures.size() >= what.most_failures)) break;
   }
   return all;
 }

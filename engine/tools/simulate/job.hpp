@@ -22,13 +22,15 @@ namespace troupe::simulate {
 /// Ways to break what processes say to each other; simulation notices each.
 enum class job_mutant : std::uint8_t {
   none,
-  no_beats,       ///< nobody says "I am here"
-  no_suspicion,   ///< a process that is lost is told to nobody
-  no_takeover,    ///< with its home a communicator's membership is gone
-  silence_heard,  ///< silence is never noticed
-  eof_unheard,    ///< the end of a connection is never noticed
+  no_beats,
+  no_suspicion,
+  no_takeover,
+  silence_heard,
+  eof_unheard,
 };
 std::string_view name(job_mutant which);
+/// What is broken, for people.
+std::string_view meaning(job_mutant which);
 inline constexpr job_mutant all_job_mutants[] = {job_mutant::no_beats, job_mutant::no_suspicion,
                                                  job_mutant::no_takeover, job_mutant::silence_heard,
                                                  job_mutant::eof_unheard};

@@ -51,6 +51,7 @@ constexpr std::array entries{
                  "a chunk carries whatever fingerprint its receiver expects"},
     mutant_entry{mutant::sequence_swapped, "sequence_swapped", "two chunks of a lane have each other's numbers"},
     mutant_entry{mutant::wrong_epoch, "wrong_epoch", "a chunk carries the epoch before its own"},
+    mutant_entry{mutant::chunk_invented, "chunk_invented", "chunks come that nobody has sent"},
     mutant_entry{mutant::counts_wrong, "counts_wrong", "`agreed` tells one rank other counts"},
     mutant_entry{mutant::text_differs, "text_differs", "`failed` tells one rank another text"},
     mutant_entry{mutant::presence_hidden, "presence_hidden", "`stopped` does not say what the rank called"},

@@ -54,6 +54,7 @@ enum class mutant : std::uint8_t {
   fingerprint_forged,
   sequence_swapped,
   wrong_epoch,
+  chunk_invented,
   counts_wrong,
   text_differs,
   presence_hidden,

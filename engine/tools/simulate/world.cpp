@@ -284,9 +284,15 @@ void simulation::world::carry_chunk(rank_t from, rank_t to, int channel, const c
                        copy.fingerprint = forged(*mine, c.epoch);
                    if (breaks(mutant::credit_early, 30))
                      send_credit(message_kind::credit, to, from, channel, {c.epoch, to, c.lane, c.sequence});
+                   if (breaks(mutant::chunk_invented, 30)) {
+                     chunk invented = copy;
+                     invented.sequence += 1'000;
+                     s.on_chunk(channel, std::move(invented), o);
+                   }
                    s.on_chunk(channel, std::move(copy), o);
                  });
   };
+  if (const auto at = sent_.find(name); at != sent_.end()) at->second.twice = at->second.twice || twice;
   if (twice) deliver(what);
   deliver(what);
 }

@@ -176,6 +176,7 @@ private:
     std::uint64_t signature = 0;   ///< of what it has done on the board
     nanoseconds_t transfers_end = 0;
     int transfers = 0;
+    std::size_t unread = 0;  ///< chunks that were sent to it and that it has not consumed
     bool shell_gone = false, muted = false;
   };
   void write_programs();
@@ -254,7 +255,7 @@ private:
   };
   struct sent_chunk {
     caller_operation* of = nullptr;
-    bool consumed = false, returned = false;
+    bool consumed = false, returned = false, twice = false;
   };
   void fault(const std::string& text);
   void ended(caller_operation& o, failure_ptr why);
@@ -269,6 +270,7 @@ private:
   void check_poison() const;
   void check_touch(const std::byte* at, std::size_t bytes, const char* what);
   void check_bounds(rank_t rank);
+  std::size_t second_copies(rank_t rank) const;
   void check_end();
   void check_rest();
   void check_equal(std::uint64_t sequence);

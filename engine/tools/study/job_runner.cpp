@@ -19,9 +19,9 @@ namespace {
 }
 
 /// Gives jobs the machine's ranks, in the order of the file.
-class seats {
+class free_ranks {
 public:
-  explicit seats(int ranks) : jobs_at_(static_cast<std::size_t>(ranks)) {}
+  explicit free_ranks(int ranks) : jobs_at_(static_cast<std::size_t>(ranks)) {}
 
   std::vector<int> take(const std::vector<study_job>& jobs, std::size_t index) {
     const study_job& j = jobs[index];
@@ -109,7 +109,7 @@ public:
     study_result result;
     result.scenario = scenario_;
     result.on = on_;
-    seat_all();
+    place_all();
     scores_ = scores_of(scenario_);
     for (std::size_t i = 0; i < scenario_.jobs.size(); ++i) plan(i, result);
     const auto begin = std::chrono::steady_clock::now();
@@ -123,8 +123,8 @@ public:
   }
 
 private:
-  void seat_all() {
-    seats free{on_->ranks};
+  void place_all() {
+    free_ranks free{on_->ranks};
     if (constexpr std::size_t most = offload::most_jobs; on_->nics && scenario_.jobs.size() > most)
       refuse(scenario_.jobs[most], scenario_.jobs[most].places.contains("copies") ? "copies" : "",
              "where NICs perform there are at most " + std::to_string(most) +

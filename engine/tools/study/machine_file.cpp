@@ -524,11 +524,11 @@ private:
     check_keys(t, {"for", "when", "at", "core", "dma"});
     for_all(t, [&] {
       if (!wanted(t)) return;
-      const auto rank = static_cast<int>(seats_);
+      const auto rank = static_cast<int>(ranks_placed_);
       if (rank >= h.ranks)
         wrong(place(t), "there are more places than the " + plural(static_cast<std::size_t>(h.ranks), "rank") +
                             " of the machine");
-      ++seats_;
+      ++ranks_placed_;
       if (t.contains("at")) {
         const std::string name = name_of(t, "at", words(t, "at", ""));
         const auto node = graph_.known(name);
@@ -590,9 +590,9 @@ private:
   }
 
   void check_ranks(const hardware& h) const {
-    if (seats_ > 0 && seats_ != static_cast<std::size_t>(h.ranks))
-      wrong(place(all_, "rank"),
-            "[[rank]] gives places to " + plural(seats_, "rank") + ", the machine has " + std::to_string(h.ranks));
+    if (ranks_placed_ > 0 && ranks_placed_ != static_cast<std::size_t>(h.ranks))
+      wrong(place(all_, "rank"), "[[rank]] gives places to " + plural(ranks_placed_, "rank") + ", the machine has " +
+                                     std::to_string(h.ranks));
     if (h.ranks == 1) return;
     if (rules_.empty() && graph_.size() == 0)
       wrong(place(all_), "nothing says by which way messages go; write [[route]] or [[link]]");
@@ -701,7 +701,7 @@ private:
   std::vector<switch_rule> switches_;
   bool layout_says_what_reduces_ = false;
   std::vector<int> nodes_of_ranks_;
-  std::size_t seats_ = 0;
+  std::size_t ranks_placed_ = 0;
   std::int64_t steps_ = 0;
 };
 
