@@ -90,7 +90,7 @@ struct call {
   agreement_time agreement = agreement_time::strict;    ///< eager only of rooted collectives with uniform blocks
   bool offload = false;                                 ///< the process's NIC performs it, if it can (docs/offload.md)
   call_purpose purpose = call_purpose::itself;
-  std::string choreography;                             ///< forced by the caller; empty: the planner chooses
+  std::string choreography;  ///< forced by the caller; empty: the planner chooses
   /// v-forms, what this rank knows: all_gather_v and reduce_scatter_v: all n blocks' elements at every rank; gather_v and
   /// scatter_v: all n at the root, its own one elsewhere; all_to_all_v: the n blocks that it sends.
   /// A partitioned call, whose blocks are uniform: the elements of each piece, or empty where pieces are equal.

@@ -124,9 +124,9 @@ private:
     std::string title;
     std::vector<std::string> waits;
     look_t suspected = 0;
-    look_t doomed = 0;  ///< the look that confirmed the suspicion; the next one ends it
+    look_t doomed = 0;                ///< the look that confirmed the suspicion; the next one ends it
     std::uint64_t failures_seen = 0;  ///< when it was suspected: another failure since may let others come
-    int seen_open = 0;  ///< by overdue()
+    int seen_open = 0;                ///< by overdue()
   };
 
   record& open(epoch_t epoch);
