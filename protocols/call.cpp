@@ -127,6 +127,12 @@ std::string to_string(const call& c) {
     return c.outcome_of->sequence == ended_call::unnamed
                ? "outcome()"
                : "outcome(of operation #" + std::to_string(c.outcome_of->sequence) + ')';
+  switch (c.purpose) {
+    case call_purpose::itself: break;
+    case call_purpose::split: return "split()";
+    case call_purpose::duplicate: return "duplicate()";
+    case call_purpose::expert_exchange: return "expert_exchange()";
+  }
   std::string text{name(c.what)};
   if (!c.uniform) text += "_v";
   if (!moves_data(c.what)) return text + "()";

@@ -49,6 +49,9 @@ enum class agreement_time : std::uint8_t {
 TROUPE_API std::string_view name(agreement_time when);
 TROUPE_API std::optional<agreement_time> parse_agreement_time(std::string_view text);
 
+/// What a collective is performed for, where its caller has not called it by its name. No call that is for one thing matches one that is for another.
+enum class call_purpose : std::uint8_t { itself, split, duplicate, expert_exchange };
+
 /// Operations that may run ahead, one after the other: the next one waits for everybody. So that many calls later at most, ranks know that
 /// they have called the same. In a loop of rooted collectives its share of the time is small beside the rest.
 inline constexpr unsigned most_ahead = 64;
@@ -86,7 +89,8 @@ struct call {
   message_protocol protocol = message_protocol::unset;  ///< forced by the caller; unset: the engine's
   agreement_time agreement = agreement_time::strict;    ///< eager only of rooted collectives with uniform blocks
   bool offload = false;                                 ///< the process's NIC performs it, if it can (docs/offload.md)
-  std::string choreography;                             ///< forced by the caller; empty: the planner chooses
+  call_purpose purpose = call_purpose::itself;
+  std::string choreography;  ///< forced by the caller; empty: the planner chooses
   /// v-forms, what this rank knows: all_gather_v and reduce_scatter_v: all n blocks' elements at every rank; gather_v and
   /// scatter_v: all n at the root, its own one elsewhere; all_to_all_v: the n blocks that it sends.
   /// A partitioned call, whose blocks are uniform: the elements of each piece, or empty where pieces are equal.
@@ -111,7 +115,7 @@ void partition_call(call& c, std::uint32_t pieces, std::vector<std::size_t> size
 /// out is what neither a plan nor a peer depends on: a factor, a user's function (but not its name), the root or op of what has none, and counts that
 /// only some ranks know. Refers to the call.
 struct call_identity {
-  std::uint64_t kind = 0;       ///< collective, form, place, type, level, protocol, agreement, pieces
+  std::uint64_t kind = 0;       ///< collective, form, place, type, level, protocol, agreement, purpose, pieces
   std::uint64_t operation = 0;  ///< of reductions
   std::uint64_t root = 0;       ///< of rooted collectives
   std::uint64_t count = 0;
@@ -138,7 +142,8 @@ inline call_identity identity_of(const call& c) {
   id.kind = static_cast<std::uint64_t>(c.what) | (c.uniform ? 0x100u : 0u) | (c.in_place ? 0x200u : 0u) |
             static_cast<std::uint64_t>(c.type) << 16 | static_cast<std::uint64_t>(c.level) << 24 |
             static_cast<std::uint64_t>(c.protocol) << 32 | static_cast<std::uint64_t>(c.agreement) << 40 |
-            (c.outcome_of ? std::uint64_t{1} << 48 : 0) | (c.offload ? std::uint64_t{1} << 49 : 0);
+            (c.outcome_of ? std::uint64_t{1} << 48 : 0) | (c.offload ? std::uint64_t{1} << 49 : 0) |
+            static_cast<std::uint64_t>(c.purpose) << 50;
   id.kind ^= c.pieces_mark;  // 0 of nearly all calls; no branch, since every small call comes by here
   if (is_reduction(c.what))
     id.operation = static_cast<std::uint64_t>(c.reduction.kind) | (c.reduction.commutative ? 0x100u : 0u) |

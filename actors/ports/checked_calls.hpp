@@ -50,7 +50,7 @@ inline bool is_known_by_words(const op& with, const call_options& options) {
 inline std::optional<checked_call> repeatable(const call_description& d) {
   const call& c = d.what;
   // The count of an all_to_all on ranges is found by the check.
-  if (!c.uniform || c.outcome_of ||
+  if (!c.uniform || c.outcome_of || c.purpose != call_purpose::itself ||
       (traits_of(c.what).v == v_counts::every_pair && d.input_limit != static_cast<std::size_t>(-1)))
     return std::nullopt;
   const bool displaced = !d.input_displacements.empty() || !d.output_displacements.empty();

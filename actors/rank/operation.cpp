@@ -321,7 +321,8 @@ std::unique_ptr<part_performer> prepare_parts(operation& op, rank_t rank, arena&
   what->reduction = op.what.reduction;
   what->any_order = p.mailbox()->any_order;
   what->credits = p.mailbox()->credits;
-  what->parts = op.parts;
+  // Not owned: the performer that this is for is theirs, and both would keep each other.
+  what->parts = std::shared_ptr<part_board>{std::shared_ptr<void>{}, op.parts.get()};
   what->memory = bring_buffers(op, rank, memory);
   call_shape shape = shape_of(op, size_of(p.work_type));
   shape.input_displacements = op.input_displacements;

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // What a caller may hand to an operation: ranges and single objects, and what reduces them. How each travels:
-//   arithmetic types, char, f16, bf16, f8e4m3, f8e5m2,
+//   integers of 1, 4 and 8 bytes, char, float, double,
+//   f16, bf16, f8e4m3, f8e5m2,
 //   _Float16, std::float16_t, std::bfloat16_t             as the element type of their size; every reduction
 //   std::complex<float>, std::complex<double>             as c64, c128; sum, product, average, pre_mul_sum, functions
 //   bool                                                  as u8; and, or, xor, minimum, maximum, product
 //   std::byte                                             as u8; band, bor, bxor
 //   std::complex of another element type                  as two elements; sum, average, pre_mul_sum
-//   enumerations, other trivially copyable objects        as bytes; everything that does not reduce
+//   enumerations, short, long double, wchar_t, char16_t,
+//   other trivially copyable objects                      as bytes; everything that does not reduce
 // A trivially copyable object travels as it is: a pointer inside one means nothing to who receives it in another process.
 
 #include <complex>
@@ -258,8 +260,10 @@ template <class T>
 class reduction {
 public:
   reduction(const op& what) : what_(what) {
-    static_assert(detail::carriage_of<T>().reduces != detail::arithmetic::none,
-                  "troupe: objects of this type do not reduce; arithmetic types, bool, std::byte and std::complex do");
+    static_assert(
+        detail::carriage_of<T>().reduces != detail::arithmetic::none,
+        "troupe: objects of this type do not reduce; integers of 1, 4 and 8 bytes, char, float, double, floats "
+        "of 2 bytes and 1, bool, std::byte and std::complex do");
     detail::require_reduces(detail::carriage_of<T>().reduces, what);
   }
   template <detail::reduction_function<T> F>
@@ -295,6 +299,10 @@ template <class...>
 inline constexpr bool never = false;
 template <class A>
 inline constexpr bool is_range_of_others = std::ranges::range<A> && !range_of_objects<A>;
+/// What comes first is always a buffer.
+template <class First = int, class...>
+inline constexpr bool begins_with_other_object =
+    std::is_class_v<std::remove_cvref_t<First>> && !std::ranges::range<First> && !single_object<First>;
 
 template <class... A>
 inline constexpr bool outlive_call = true;
@@ -314,10 +322,11 @@ namespace detail {
 
 template <class Result, class... A>
 Result refused() {
-  if constexpr ((is_range_of_others<A> || ...))
+  if constexpr ((is_range_of_others<A> || ...) || begins_with_other_object<A...>)
     static_assert(never<A...>,
                   "troupe: ranges are contiguous (std::vector, std::array, std::span, C array; not std::list or "
-                  "std::vector<bool>), and their objects trivially copyable and no pointers");
+                  "std::vector<bool>), and their objects trivially copyable and no pointers; so is a single object "
+                  "(std::pair and std::tuple are not)");
   else
     static_assert(
         never<A...>,

@@ -377,7 +377,9 @@ private:
                                            std::chrono::steady_clock::time_point until,
                                            const std::function<bool()>& give_up);
   struct split_call;
-  request divide(communicator& into, int color, int key, call_options options, group* in, bool waits);
+  communicator divide(int color, int key, call_purpose what, call_options options);
+  request divide(communicator& into, int color, int key, call_purpose what, call_options options, group* in,
+                 bool waits);
   std::shared_ptr<impl> impl_;
 };
 

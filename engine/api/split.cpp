@@ -105,14 +105,27 @@ void communicator_state::give_up(epoch_t which, rank_t rank) {
   parts.give_up(which, rank);
 }
 
-request communicator::divide(communicator& into, int color, int key, call_options options, group* in, bool waits) {
+namespace {
+
+/// A rank that calls a plain all-gather of as many bytes meanwhile has called something else.
+call_description exchange_of(const std::int32_t (&mine)[2], std::vector<std::int32_t>& all, call_purpose what,
+                             call_options options) {
+  call_description d = calls::all_gather(mine, all, std::move(options));
+  d.what.purpose = what;
+  return d;
+}
+
+}  // namespace
+
+request communicator::divide(communicator& into, int color, int key, call_purpose what, call_options options, group* in,
+                             bool waits) {
   if (!impl_) refuse_empty();
   communicator_state& of = *impl_->of;
   const gate::pass inside{of.core->door, impl_->doorway()};
   if (!inside) refuse_closed();
   const auto asked = std::make_shared<split_call>(impl_, into, color, key);
   const auto made = std::make_shared<request::started>(impl_->of, impl_->rank);
-  call_description gather = calls::all_gather(asked->mine, asked->all, std::move(options));
+  call_description gather = exchange_of(asked->mine, asked->all, what, std::move(options));
   try {
     of.describe(made->op, impl_->rank, gather);
   } catch (...) {
@@ -128,7 +141,7 @@ request communicator::divide(communicator& into, int color, int key, call_option
   return r;
 }
 
-communicator communicator::split(int color, int key, call_options options) {
+communicator communicator::divide(int color, int key, call_purpose what, call_options options) {
   actors::runtime::check_may_wait();
   if (!impl_) refuse_empty();
   communicator_state& of = *impl_->of;
@@ -137,7 +150,7 @@ communicator communicator::split(int color, int key, call_options options) {
     const gate::pass inside{of.core->door, impl_->doorway()};
     if (!inside) refuse_closed();
     split_call asked{impl_, made, color, key};
-    call_description gather = calls::all_gather(asked.mine, asked.all, std::move(options));
+    call_description gather = exchange_of(asked.mine, asked.all, what, std::move(options));
     actors::plan_ptr plan;
     if (of.table->has_boards()) {
       auto ended = of.end_on_board(impl_->rank, gather, plan);
@@ -148,30 +161,34 @@ communicator communicator::split(int color, int key, call_options options) {
     }
     options = std::move(gather.options);
   }
-  divide(made, color, key, std::move(options), nullptr, true).wait();
+  divide(made, color, key, what, std::move(options), nullptr, true).wait();
   return made;
 }
 
+communicator communicator::split(int color, int key, call_options options) {
+  return divide(color, key, call_purpose::split, std::move(options));
+}
 std::error_code communicator::try_split(communicator& into, int color, int key, call_options options) noexcept {
   return code_of_call([&] { into = split(color, key, std::move(options)); }, errc::invalid_argument);
 }
-
 request communicator::split_async(communicator& into, int color, int key, call_options options) {
-  return divide(into, color, key, std::move(options), nullptr, false);
+  return divide(into, color, key, call_purpose::split, std::move(options), nullptr, false);
 }
 request communicator::split_async(group& in, communicator& into, int color, int key, call_options options) {
-  return divide(into, color, key, std::move(options), &in, false);
+  return divide(into, color, key, call_purpose::split, std::move(options), &in, false);
 }
 
-communicator communicator::duplicate(call_options options) { return split(0, rank(), std::move(options)); }
+communicator communicator::duplicate(call_options options) {
+  return divide(0, rank(), call_purpose::duplicate, std::move(options));
+}
 std::error_code communicator::try_duplicate(communicator& into, call_options options) noexcept {
-  return try_split(into, 0, rank(), std::move(options));
+  return code_of_call([&] { into = duplicate(std::move(options)); }, errc::invalid_argument);
 }
 request communicator::duplicate_async(communicator& into, call_options options) {
-  return split_async(into, 0, rank(), std::move(options));
+  return divide(into, 0, rank(), call_purpose::duplicate, std::move(options), nullptr, false);
 }
 request communicator::duplicate_async(group& in, communicator& into, call_options options) {
-  return split_async(in, into, 0, rank(), std::move(options));
+  return divide(into, 0, rank(), call_purpose::duplicate, std::move(options), &in, false);
 }
 
 }  // namespace troupe

@@ -6,6 +6,8 @@
 #include <cstring>
 #include <new>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "actors/rank/rank_table.hpp"
 #include "engine/experts/expert_early.hpp"
@@ -51,6 +53,14 @@ const communicator_state& state_in(const communicator& of) {
   const communicator_state* const found = state_of(of);
   if (found == nullptr) refuse_empty();
   return *found;
+}
+
+/// Named for what it is for: a rank that calls an all-gather of its own meanwhile has called something else.
+template <class T>
+void gather_for_setup(communicator& comm, const T& mine, std::vector<T>& all, call_options options) {
+  call_description d = calls::all_gather(mine, all, std::move(options));
+  d.what.purpose = call_purpose::expert_exchange;
+  comm.run(std::move(d));
 }
 
 }  // namespace
@@ -156,7 +166,7 @@ void expert_exchange::inside::agree(int experts) {
   number.add(static_cast<std::uint64_t>(clock::now().time_since_epoch().count()));
   const word mine{fingerprint_of(experts, options_), number.state | 1};
   std::vector<word> all(static_cast<std::size_t>(ranks_));
-  comm_.all_gather(mine, all, how_to_call());
+  gather_for_setup(comm_, mine, all, how_to_call());
   for (std::size_t r = 1; r < all.size(); ++r)
     if (all[r].fingerprint != all[0].fingerprint)
       throw error(errc::mismatch, "expert_exchange: rank " + std::to_string(r) +
@@ -186,7 +196,7 @@ void expert_exchange::inside::find_domains() {
     }
   }
   std::vector<std::int32_t> first(static_cast<std::size_t>(ranks_));
-  comm_.all_gather(mine, first, how_to_call());
+  gather_for_setup(comm_, mine, first, how_to_call());
   std::vector<int> domains(first.size());
   int count = 0;
   for (std::size_t r = 0; r < first.size(); ++r)
@@ -202,7 +212,7 @@ void expert_exchange::inside::meet() {
   auto* const mine = new (header_.get()) expert_shown{};
   mine->generation.store(generation_, std::memory_order_release);
   headers_.resize(static_cast<std::size_t>(ranks_));
-  comm_.all_gather(reinterpret_cast<std::uint64_t>(mine), headers_, how_to_call());
+  gather_for_setup(comm_, reinterpret_cast<std::uint64_t>(mine), headers_, how_to_call());
 }
 
 // -- others' memory -----------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@
 #include <barrier>
 #include <chrono>
 #include <condition_variable>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -73,7 +74,15 @@ double duel(bool one_core, int batch, double budget_ms, const std::function<void
     }
   };
   std::thread other{play, 1};
-  std::thread first{play, 0};
+  std::thread first;
+  try {
+    first = std::thread{play, 0};
+  } catch (...) {
+    over.store(true);
+    meet.arrive_and_drop();
+    other.join();
+    throw;
+  }
   first.join();
   other.join();
   // The first tenth: what an undisturbed machine gives.
@@ -205,8 +214,15 @@ double rate(const pass& what, double bytes, int threads, double budget_ms) {
     rates[static_cast<std::size_t>(me)] = static_cast<double>(each) / median(std::move(times));
   };
   std::vector<std::thread> others;
-  for (int t = 0; t < threads; ++t) others.emplace_back(work, t);
+  std::exception_ptr why;
+  try {
+    for (int t = 0; t < threads; ++t) others.emplace_back(work, t);
+  } catch (...) {
+    why = std::current_exception();
+    for (std::size_t t = others.size(); t < rates.size(); ++t) meet.arrive_and_drop();  // nobody waits for them
+  }
   for (std::thread& t : others) t.join();
+  if (why) std::rethrow_exception(why);
   return median(std::move(rates));
 }
 

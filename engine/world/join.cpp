@@ -32,7 +32,7 @@ namespace {
 using clock = std::chrono::steady_clock;
 
 /// Of what travels between processes: changes with every frame, and with every release, whose planners may choose otherwise.
-constexpr std::string_view build_name = "troupe " TROUPE_VERSION ", link 6";
+constexpr std::string_view build_name = "troupe " TROUPE_VERSION ", link 7";
 
 std::uint64_t hash_of(std::string_view text) {
   word_hash h;

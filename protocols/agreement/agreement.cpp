@@ -112,7 +112,7 @@ void agreement::withdraw(epoch_t epoch, rank_t rank, audience& out, std::optiona
 }
 
 void agreement::fail(epoch_t epoch, const std::string& title, failure_ptr why, audience& out) {
-  for (auto& [other, waits] : records_) waits.suspected = waits.doomed = 0;
+  ++failures_;  // suspicions of all begin anew: stuck()
   record& r = open(epoch);
   if (r.title.empty()) r.title = title;
   // A refusal is the reason why the others timed out or gave up, if they just did.
@@ -174,6 +174,7 @@ void agreement::abort(failure_ptr why, audience& out) {
 void agreement::stuck(look_t look, look_t latest, bool nobody_else, audience& out) {
   for (auto& [epoch, r] : records_) {
     if (r.stopping || r.called == 0) continue;
+    if (std::exchange(r.failures_seen, failures_) != failures_) r.suspected = r.doomed = 0;
     const bool known = r.suspected != 0;
     const bool confirmed = nobody_else && confirm(r.suspected, look, latest);
     if (!confirmed) {

@@ -124,8 +124,9 @@ private:
     std::string title;
     std::vector<std::string> waits;
     look_t suspected = 0;
-    look_t doomed = 0;  ///< the look that confirmed the suspicion; the next one ends it
-    int seen_open = 0;  ///< by overdue()
+    look_t doomed = 0;                ///< the look that confirmed the suspicion; the next one ends it
+    std::uint64_t failures_seen = 0;  ///< when it was suspected: another failure since may let others come
+    int seen_open = 0;                ///< by overdue()
   };
 
   record& open(epoch_t epoch);
@@ -146,6 +147,7 @@ private:
   std::vector<call> last_of_gone_;
   std::vector<bool> dead_;  ///< lost: answers nothing more
   failure_ptr broken_;
+  std::uint64_t failures_ = 0;  ///< begun by fail()
 };
 
 /// "rank 3", "ranks 0–2 and 5".

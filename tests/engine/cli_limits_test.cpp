@@ -51,6 +51,8 @@ TEST_CASE("output that a full disk does not take is exit code 3, of every comman
                                                              "study " + ring + " --set sizes=1K",
                                                              "study " + ring + " --set sizes=1K --csv -",
                                                              "compare " + ring + " --set sizes=1K --set-b ranks=4",
+                                                             "launch -n 2 echo hi",
+                                                             "launch -n 2 yes",
                                                              "simulate --seeds 1-2",
                                                              "simulate --mutant list"}) {
     CAPTURE(command);
@@ -143,4 +145,24 @@ TEST_CASE("an interrupt is exit code 130, also where nothing is to be brought to
                                   full + "\"")
                                      .c_str());
   CHECK(WEXITSTATUS(status) == 130);
+}
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+TEST_CASE("little address space: fewer threads, or exit code 3, but no end by a signal") {
+  int done = 0;
+  for (int kilobytes = 40'000; kilobytes <= 80'000; kilobytes += 2'000) {
+    CAPTURE(kilobytes);
+    const int code = run_to("verify --all --ranks 2", ">/dev/null 2>&1",
+                            "ulimit -c 0; ulimit -v " + std::to_string(kilobytes) + ";");
+    CHECK((code == 0 || code == 3 || code == 127));  // 127: not even the libraries find room
+    done += code == 0;
+  }
+  CHECK(done > 0);
+}
+#endif
+
+TEST_CASE("a score that is too large to be verified is not called wrong") {
+  const outcome shown = run("show hierarchical --ranks 92");
+  CHECK(shown.code == 0);
+  check_says(shown.out, "not verified: the score is too large to be verified");
 }

@@ -43,5 +43,11 @@ void call(troupe::communicator& comm, std::vector<float>& in, std::vector<float>
 #elif CASE == 10
   std::complex<int> z;
   comm.all_reduce(z, [](std::complex<int> a, std::complex<int> b) { return a * b; });  // travel as one element each
+#elif CASE == 11
+  std::pair<int, float> two;
+  comm.broadcast(two, 0);  // so is a single object
+#elif CASE == 12
+  short small = 1;
+  comm.all_reduce(small);  // integers of 1, 4 and 8 bytes
 #endif
 }

@@ -16,6 +16,7 @@ constexpr op_kind last_of(op_kind) { return all_op_kinds.back(); }
 constexpr determinism last_of(determinism) { return determinism::topology_stable; }
 constexpr message_protocol last_of(message_protocol) { return message_protocol::nic; }
 constexpr agreement_time last_of(agreement_time) { return agreement_time::eager; }
+constexpr call_purpose last_of(call_purpose) { return call_purpose::expert_exchange; }
 constexpr errc last_of(errc) { return last_errc; }
 
 // Internal to this file, but not in an unnamed namespace: argument-dependent look-up would not find them there.
@@ -31,7 +32,8 @@ static void describe(auto& wire, op& o) {
 }
 static void describe(auto& wire, call& c) {
   wire(c.what, c.uniform, c.in_place, c.type, c.reduction, c.root, c.count, c.level, c.protocol, c.agreement, c.offload,
-       c.choreography, c.counts, c.receive_counts, c.pieces, c.pieces_mark, c.outcome_of, c.history, c.report);
+       c.purpose, c.choreography, c.counts, c.receive_counts, c.pieces, c.pieces_mark, c.outcome_of, c.history,
+       c.report);
 }
 static void describe(auto& wire, presence& p) { wire(p.what, p.performed, p.ahead); }
 static void describe(auto& wire, sends_made& s) { wire(s.to, s.next); }

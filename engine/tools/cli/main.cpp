@@ -12,6 +12,7 @@
 #include <iostream>
 #include <streambuf>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include <CLI/CLI.hpp>
@@ -148,6 +149,11 @@ int guarded(const action& chosen) {
     }
     std::cerr << "troupe: " << failure.what() << '\n';
     return exit_code_of(failure);
+  } catch (const std::system_error& failure) {
+    flush_output();
+    const bool no_thread = failure.code() == std::errc::resource_unavailable_try_again;
+    std::cerr << "troupe: " << (no_thread ? "no thread can be started: " : "") << failure.what()
+              << (no_thread ? " (ulimit -v, ulimit -u)\n" : "\n");
   } catch (const std::exception& failure) {
     flush_output();
     std::cerr << "troupe: " << failure.what() << '\n';

@@ -147,6 +147,10 @@ int show(const arguments& a) {
   }
   const verdict v = verify(lower_syncs(s));
   std::cout << to_text(s) << '\n';
+  if (!v.ok() && v.first_fault->too_large) {  // which is no fault of the score's; engines perform it, too
+    std::cout << "not verified: " << to_string(*v.first_fault) << '\n';
+    return exit_ok;
+  }
   if (!v.ok()) {
     std::cerr << "troupe: does not verify: " << to_string(*v.first_fault) << '\n';
     return exit_wrong;

@@ -12,6 +12,7 @@
 #include <optional>
 #include <set>
 #include <sstream>
+#include <system_error>
 
 #include <nlohmann/json.hpp>
 
@@ -323,18 +324,22 @@ void verify_tasks(std::vector<task> tasks, tally& into, const std::atomic<bool>&
   std::atomic<std::size_t> next{0};
   std::mutex mutex;
   std::condition_variable changed;
-  int working = std::max(1, discover().usable_cpus());
+  std::size_t ended = 0;
+  const auto work = [&] {
+    for (std::size_t at = next++; at < tasks.size() && !stop; at = next++) verify_task(tasks[at], into, stop);
+    const std::lock_guard lock{mutex};
+    ++ended;
+    changed.notify_one();
+  };
   std::vector<std::thread> threads;
-  for (int i = working; i > 0; --i)
-    threads.emplace_back([&] {
-      for (std::size_t at = next++; at < tasks.size() && !stop; at = next++) verify_task(tasks[at], into, stop);
-      const std::lock_guard lock{mutex};
-      --working;
-      changed.notify_one();
-    });
+  try {
+    for (int i = std::max(1, discover().usable_cpus()); i > 0; --i) threads.emplace_back(work);
+  } catch (const std::system_error&) {  // fewer take longer
+    if (threads.empty()) return work();
+  }
   {
     std::unique_lock lock{mutex};
-    while (!changed.wait_for(lock, std::chrono::milliseconds{200}, [&] { return working == 0; }))
+    while (!changed.wait_for(lock, std::chrono::milliseconds{200}, [&] { return ended == threads.size(); }))
       line.show(std::to_string(into.scores) + " scores, " + std::to_string(std::min(next.load(), tasks.size())) +
                 " of " + std::to_string(tasks.size()) + " groups");
   }

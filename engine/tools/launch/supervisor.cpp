@@ -227,14 +227,19 @@ private:
     if (to.what->rank == 0) to.in.reset();
   }
 
-  /// Nobody reads what they write: they are told as they would be without us, by SIGPIPE.
+  /// Nobody reads what they write: they are told as they would be without us, by SIGPIPE. Of a full disk only we know, so we say it.
   void close_broken() {
+    if (unwritten(out_) && !std::exchange(said_unwritten_, true))
+      say(std::string{"standard output cannot be written: "} + std::strerror(out_.why()));
     for (process& each : running_)
       for (stream& s : each.streams)
         if (s.to->broken()) s.from.reset();
     for (sink* each : {&out_, &err_})
       if (each->broken()) each->drop();
   }
+
+  /// For another reason than that nobody reads it.
+  static bool unwritten(const sink& s) { return s.broken() && s.why() != EPIPE; }
 
   // -- signals and ends --
 
@@ -314,8 +319,10 @@ private:
     if (code == 0 || first_failure_ || problem_) return;
     first_failure_ = code;
     if (interrupted_ != 0) return;
-    const bool unread = killed && WTERMSIG(ended) == SIGPIPE && what.has_our_streams;  // as without a launcher: no word
-    if (how_.say_status || (killed && !unread)) say_end(what, ended);
+    const bool piped = killed && WTERMSIG(ended) == SIGPIPE;
+    const bool unread = piped && what.has_our_streams;  // as without a launcher: no word
+    // That nobody reads any more is no news, and why we cannot write was said.
+    if (!(piped && (out_.broken() || err_.broken())) && (how_.say_status || (killed && !unread))) say_end(what, ended);
     if (how_.keep_going) return;
     later_.clear();
     if (!running_.empty()) deadline_ = clock::now() + how_.grace;
@@ -331,11 +338,10 @@ private:
   }
 
   int status() const {
-    if (first_failure_) return *first_failure_;
+    const bool failed_to_write = unwritten(out_) || unwritten(err_);
+    if (first_failure_ && !(failed_to_write && *first_failure_ == 128 + SIGPIPE)) return *first_failure_;
     if (interrupted_ != 0) return 128 + interrupted_;
-    for (const sink* each : {&out_, &err_})
-      if (each->broken() && each->why() != EPIPE) return 3;
-    return 0;
+    return failed_to_write ? 3 : 0;
   }
 
   void say(const std::string& sentence) { err_.queue() += how_.speaker + ": " + sentence + "\n"; }
@@ -350,6 +356,7 @@ private:
   std::vector<const command*> later_;  ///< on other hosts, until there is room for their logins
   std::vector<pollfd> polled_;
   sink out_{STDOUT_FILENO}, err_{STDERR_FILENO};
+  bool said_unwritten_ = false;
   bool input_ = false;  ///< our terminal is read
   int interrupted_ = 0;
   clock::time_point interrupted_at_;
