@@ -26,7 +26,7 @@ inline void copy_sizes(std::span<const std::size_t> from, std::vector<std::size_
   for (std::size_t i = 0; i < from.size(); ++i) to[i] = from[i];
 }
 
-/// Elements. As any value: it is copied with what it holds.
+/// Elements. As any value: it is copied with what it holds. A range of them, which a std::span takes.
 class size_list {
 public:
   static constexpr std::size_t few = 8;
@@ -40,7 +40,7 @@ public:
   }
   size_list(const std::vector<std::size_t>& from) : size_list(std::span{from}) {}
   size_list(std::initializer_list<std::size_t> from) : size_list(std::span{from.begin(), from.size()}) {}
-  size_list(const size_list& from) : size_list(std::span<const std::size_t>{from}) {}
+  size_list(const size_list& from) : size_list(std::span{from.begin(), from.size()}) {}
   size_list(size_list&& from) noexcept : size_(std::exchange(from.size_, 0)), many_(std::move(from.many_)) {
     if (!many_) std::copy_n(from.few_.begin(), size_, few_.begin());
   }
@@ -52,7 +52,6 @@ public:
   }
   ~size_list() = default;
 
-  operator std::span<const std::size_t>() const noexcept { return {begin(), size_}; }
   std::size_t size() const noexcept { return size_; }
   bool empty() const noexcept { return size_ == 0; }
   const std::size_t* begin() const noexcept { return many_ ? many_.get() : few_.data(); }
