@@ -18,7 +18,7 @@ constexpr std::uint64_t seeds_at_once = 64;
 /// Tells failures apart: the sentence without its numbers and names of calls.
 std::string kind_of(const std::string& fault) {
   std::string kind;
-  for (const char c : fault.substr(0, fault.find_first_of("\n")))
+  for (const char c : fault.substr(0, fault.find('\n')))
     if (c < '0' || c > '9') kind += c;
   const std::size_t open = kind.find('('), close = kind.find(')');
   if (open != std::string::npos && close != std::string::npos && close > open) kind.erase(open, close - open);
