@@ -204,8 +204,8 @@ public:
   }
   /// Until there is nothing to do, and nothing came for a while.
   void work(steady_time) override {
-    const runtime::callback_scope inside;  // operators must not wait
-    leave_ranks();                         // a tile may take long: what is urgent is others' meanwhile
+    const no_waiting inside;  // operators must not wait
+    leave_ranks();            // a tile may take long: what is urgent is others' meanwhile
     while (!end_.done()) {
       if (turn_all()) continue;
       if (ranks_.size() != 1) break;

@@ -31,7 +31,7 @@ struct flow_rank {
   int yields;  ///< see runtime::wait()
 };
 
-/// Turns the run and its ranks until `end`, with what the engine has to do besides. @pre runtime::may_wait()
+/// Turns the run and its ranks until `end`, with what the engine has to do besides. @pre it may wait (no_waiting)
 void turn(runtime& in, flow_cell& which, const completion_ptr& end, const std::vector<flow_rank>& ranks);
 
 }  // namespace troupe::actors

@@ -452,22 +452,10 @@ bool runtime::wait(const completion_ptr& what, steady_time deadline, const run_t
   return what->done();
 }
 
-namespace {
-// See the scheduler's current_driver.
-__attribute__((tls_model("initial-exec"))) thread_local int callbacks_at_once = 0;
-}  // namespace
-runtime::callback_scope::callback_scope() noexcept { ++callbacks_at_once; }
-runtime::callback_scope::~callback_scope() { --callbacks_at_once; }
-
-bool runtime::may_wait() noexcept {
-  return !scheduler::in_handler() && !rank_cell::in_callback() && callbacks_at_once == 0;
-}
-
-void runtime::check_may_wait() {
-  if (!may_wait())
-    throw error(errc::invalid_argument,
-                "a blocking call or a wait inside a callback or an actor's handler would block the actor that it "
-                "waits for; use the asynchronous form and react to its completion instead");
+void runtime::refuse_to_wait() {
+  throw error(errc::invalid_argument,
+              "a blocking call or a wait inside a callback or an actor's handler would block the actor that it "
+              "waits for; use the asynchronous form and react to its completion instead");
 }
 
 void runtime::help_briefly() {

@@ -13,6 +13,7 @@
 #include "actors/log.hpp"
 #include "actors/rank/operation.hpp"
 #include "actors/waiting/completion.hpp"
+#include "actors/waiting/no_waiting.hpp"
 #include "protocols/call_description.hpp"
 #include "topology/machine/graph.hpp"
 
@@ -136,16 +137,10 @@ public:
   /// The same of a caller that has work of its own.
   bool wait(const completion_ptr& what, steady_time deadline, const run_threads* run, int yields, waiting_work* own);
   /// Throws error(invalid_argument) inside a callback or an actor's handler, where nobody may wait.
-  static void check_may_wait();
-  static bool may_wait() noexcept;
-  /// While one lives, this thread is inside a callback: also one that is called at once, because its operation is done.
-  class callback_scope {
-  public:
-    callback_scope() noexcept;
-    ~callback_scope();
-    callback_scope(const callback_scope&) = delete;
-    callback_scope& operator=(const callback_scope&) = delete;
-  };
+  static void check_may_wait() {
+    if (no_waiting::here()) [[unlikely]]
+      refuse_to_wait();
+  }
   /// Runs what is ready; never sleeps. Does nothing inside an actor's handler.
   void help_briefly();
 
@@ -174,6 +169,7 @@ public:
   hidden& inside() { return *hidden_; }
 
 private:
+  [[noreturn]] static void refuse_to_wait();
   void look_for_trouble();
   void share_nic(communicator_actors& members, const job_part& job);
   void join_nics(communicator_actors& members, const job_part& job);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "actors/caf/scheduler.hpp"
 #include "actors/caf/timer_clock.hpp"
+#include "actors/waiting/no_waiting.hpp"
 #include "actors/waiting/yielding.hpp"
 
 #include <caf/actor_registry.hpp>
@@ -144,6 +145,7 @@ void scheduler::before_long_work() noexcept {
 
 void scheduler::run(driver& self, caf::resumable* job) noexcept {
   self.in_handler = true;
+  const no_waiting inside;
   const auto result = job->resume(self.context, options_.max_throughput);
   if (result == caf::resumable::resume_later) {
     self.in_handler = false;

@@ -16,12 +16,8 @@ void board_port::remember(const call& what, const std::shared_ptr<const plan>& h
   if (calls_.put(std::make_unique<remembered_calls::entry>(what, how, rank_)) != nullptr) checked_.forget_all();
 }
 
-void board_port::start(const call_buffers& buffers, std::uint64_t sequence, bool ahead, std::uint64_t history) {
-  remembered_calls::entry& known = calls_.last();
-  // Operations that failed before they were begun here were not finished either, and peers wait for the slots that they have
-  // written.
-  if (board_->done(rank_) < sequence) [[unlikely]]
-    board_->finish(rank_, sequence - 1);
+void board_port::start_fitted(remembered_calls::entry& known, const call_buffers& buffers, std::uint64_t sequence,
+                              bool ahead, std::uint64_t history) {
   if (known.stages || (known.may_alias && keeps_input_apart(*known.how, known.what, rank_, buffers))) [[unlikely]] {
     call_buffers mine = buffers;
     if (known.stages) stage(known, mine);
@@ -35,29 +31,20 @@ void board_port::start_on(remembered_calls::entry& known, const call_buffers& bu
                           bool ahead, std::uint64_t history) {
   const call& what = known.what;
   const plan& how = *known.how;
-  const auto room = [](std::vector<std::byte>& where, std::size_t bytes) {
-    if (where.size() < bytes) where.resize(bytes);
-    return where.data();
-  };
-  memory_map memory;
-  memory.input = const_cast<std::byte*>(static_cast<const std::byte*>(buffers.input));
-  memory.output = static_cast<std::byte*>(buffers.output);
   if (known.slots != nullptr) {
     const auto& own = ahead ? known.ahead : known.slots;
     const bool as_planned = what.uniform && what.count == how.count;  // most are, and need no shape
     const auto& code =
         as_planned ? own : fitted(known, own, ahead ? known.of_ahead : known.of_slots, shape_of(known, buffers));
-    if (slots_code_ != code) slots_code_ = code;
-    memory.scratch = room(scratch_, slots_code_->scratch_bytes);
-    memory.l0 = room(l0_, slots_code_->l0_bytes);
-    slots_.start(*slots_code_, memory, how.work_type, what.reduction, sequence, known.fingerprint ^ history);
-    performer_ = &slots_;
-  } else {
-    if (direct_code_ != known.direct) direct_code_ = known.direct;
-    direct_.start(*direct_code_, memory, shape_of(known, buffers), how.work_type, what.reduction, sequence,
-                  known.fingerprint ^ history, ahead, &known.of_direct);
-    performer_ = &direct_;
+    return start_slots(known, code, buffers, sequence, history);
   }
+  memory_map memory;
+  memory.input = const_cast<std::byte*>(static_cast<const std::byte*>(buffers.input));
+  memory.output = static_cast<std::byte*>(buffers.output);
+  if (direct_code_ != known.direct) direct_code_ = known.direct;
+  direct_.start(*direct_code_, memory, shape_of(known, buffers), how.work_type, what.reduction, sequence,
+                known.fingerprint ^ history, ahead, &known.of_direct);
+  performer_ = &direct_;
 }
 
 call_shape board_port::shape_of(const remembered_calls::entry& known, const call_buffers& buffers) {
@@ -165,10 +152,8 @@ void board_port::stage_elements(const remembered_calls::entry& known, const std:
 }
 
 /// Only who has a result divides and rounds; exscan leaves rank 0's output alone.
-void board_port::conclude(void* output) {
+void board_port::conclude_last(void* output) {
   const remembered_calls::entry& known = calls_.last();
-  if (!known.concludes) [[likely]]
-    return;
   const call& what = known.what;
   const plan& how = *known.how;
   const int terms = contributor_count(what.what, board_->ranks(), what.root, rank_);

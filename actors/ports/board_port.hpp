@@ -36,17 +36,20 @@ public:
   // -- calls --
   /// Makes the remembered call that is like this one the last. False: there is none.
   bool recall(const call& what) { return calls_.recall(what); }
-  /// The same of the one that these words were of, when they were noted, with these sizes: a count, a call's, or a listed call's. Others may
-  /// ask may_repeat() without the turn.
+  /// Where such words were noted, if some were; else null. Others may ask without the turn: recall() looks again.
+  const checked_calls::place* where_checked(const checked_call& words) const { return checked_.place_if(words); }
+  /// The same of the one that these words were of, when they were noted there, with these sizes: a count, a call's, or a listed call's.
   template <class Sizes>
-  bool recall(const checked_call& words, const Sizes& sizes) {
-    remembered_calls::entry* const known = checked_.find(words);
-    if (known == nullptr) return false;
+  bool recall(const checked_calls::place& at, const checked_call& words, const Sizes& sizes) {
+    remembered_calls::entry* const known = at.of_words(words);
+    if (known == nullptr) [[unlikely]]
+      return false;
     calls_.recall(*known, sizes);
-    known->what.reduction.scale = std::bit_cast<double>(words.scale);  // the last of its class may have had another one
+    // The last of its class may have had another one. Not written for nothing: what reads the whole operation next would wait for that.
+    double& scale = known->what.reduction.scale;
+    if (std::bit_cast<std::uint64_t>(scale) != words.scale) scale = std::bit_cast<double>(words.scale);
     return true;
   }
-  bool may_repeat(const checked_call& words) const { return checked_.may_be(words); }
   /// The last call was said so, and found right.
   void note_checked(const checked_call& words) { checked_.put(words, calls_.last()); }
   /// The plan of such a call; null if none is remembered.
@@ -59,13 +62,24 @@ public:
   // -- one operation --
   /// Begins the last remembered call. Operations must be started in the order of their numbers; numbers may be left out.
   /// @param ahead performed as plan::ahead says. @param history see call::history
-  void start(const call_buffers& memory, std::uint64_t sequence, bool ahead, std::uint64_t history);
+  void start(const call_buffers& buffers, std::uint64_t sequence, bool ahead, std::uint64_t history) {
+    remembered_calls::entry& known = calls_.last();
+    // Operations that failed before they were begun here were not finished either, and peers wait for the slots that they have
+    // written.
+    if (board_->done(rank_) < sequence) [[unlikely]]
+      board_->finish(rank_, sequence - 1);
+    if (!known.fits_as_planned()) return start_fitted(known, buffers, sequence, ahead, history);
+    start_slots(known, ahead ? known.ahead : known.slots, buffers, sequence, history);
+  }
   /// Runs until nothing can go on. Throws what a user's function throws. A blocking caller asks this in a loop; both classes are final,
   /// so this is a branch and no virtual call.
   board_performer::status advance() { return performer_ == &slots_ ? slots_.advance() : direct_.advance(); }
   std::size_t steps_taken() const { return performer_ == &slots_ ? slots_.steps_taken() : direct_.steps_taken(); }
   /// Brings the result into the form that the caller wants. @pre performed
-  void conclude(void* output);
+  void conclude(void* output) {
+    if (calls_.last().concludes) [[unlikely]]
+      conclude_last(output);
+  }
   /// The operation is not performed, and peers may reuse its slots. Ends when no peer touches its buffers. @pre started or not
   void drop(std::uint64_t sequence);
 
@@ -82,8 +96,28 @@ private:
   const void* set_apart(const remembered_calls::entry& known, const call_buffers& buffers);
   std::size_t own_elements(const call& what, const block_run& run, std::size_t i) const;
   std::size_t elements_of(const call& what, const block_run& run) const;
+  /// The same of a call that is staged, that might alias, that is no plan's own size, or that is performed on the direct board.
+  void start_fitted(remembered_calls::entry& known, const call_buffers& buffers, std::uint64_t sequence, bool ahead,
+                    std::uint64_t history);
   void start_on(remembered_calls::entry& known, const call_buffers& buffers, std::uint64_t sequence, bool ahead,
                 std::uint64_t history);
+  void start_slots(const remembered_calls::entry& known, const std::shared_ptr<const slot_program>& code,
+                   const call_buffers& buffers, std::uint64_t sequence, std::uint64_t history) {
+    if (slots_code_ != code) slots_code_ = code;
+    const auto room = [](std::vector<std::byte>& where, std::size_t bytes) {
+      if (where.size() < bytes) [[unlikely]]
+        where.resize(bytes);
+      return where.data();
+    };
+    memory_map memory;
+    memory.input = const_cast<std::byte*>(static_cast<const std::byte*>(buffers.input));
+    memory.output = static_cast<std::byte*>(buffers.output);
+    memory.scratch = room(scratch_, code->scratch_bytes);
+    memory.l0 = room(l0_, code->l0_bytes);
+    slots_.start(*code, memory, known.work_type, known.what.reduction, sequence, known.fingerprint ^ history);
+    performer_ = &slots_;
+  }
+  void conclude_last(void* output);
   void stage(const remembered_calls::entry& known, call_buffers& buffers);
   static void stage_elements(const remembered_calls::entry& known, const std::byte* from, std::byte* to,
                              std::size_t count);

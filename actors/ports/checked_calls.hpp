@@ -89,38 +89,41 @@ inline checked_call words_of(const listed_call& c) {
   return words;
 }
 
-/// Whoever has the rank's turn uses it, but may_be(), which anybody may ask.
+/// Whoever has the rank's turn uses it, but place_if(), which anybody may ask.
 class checked_calls {
 public:
-  /// False: it is not here. Or it has been lost since.
-  bool may_be(const checked_call& asked) const {
-    return place_of(asked).hash.load(std::memory_order_relaxed) == asked.hash();
-  }
-  /// The remembered call that it is, or null.
-  remembered_calls::entry* find(const checked_call& asked) const {
-    const place& p = place_of(asked);
-    return p.of != nullptr && p.key == asked ? p.of : nullptr;
+  class place {
+  public:
+    /// The remembered call that these words were of; null: others have come in between.
+    remembered_calls::entry* of_words(const checked_call& asked) const { return key_ == asked ? of_ : nullptr; }
+
+  private:
+    friend class checked_calls;
+    std::atomic<std::uint64_t> hash_{0};
+    checked_call key_;
+    remembered_calls::entry* of_ = nullptr;
+  };
+
+  /// Null: it is not here. Or it has been lost since.
+  const place* place_if(const checked_call& asked) const {
+    const place& p = places_[index_of(asked)];
+    return p.hash_.load(std::memory_order_relaxed) == asked.hash() ? &p : nullptr;
   }
   void put(const checked_call& checked, remembered_calls::entry& of) {
     place& p = places_[index_of(checked)];
-    p.key = checked;
-    p.of = &of;
-    p.hash.store(checked.hash(), std::memory_order_relaxed);
+    p.key_ = checked;
+    p.of_ = &of;
+    p.hash_.store(checked.hash(), std::memory_order_relaxed);
   }
   /// A remembered call goes.
   void forget_all() {
     for (place& p : places_) {
-      p.of = nullptr;
-      p.hash.store(0, std::memory_order_relaxed);
+      p.of_ = nullptr;
+      p.hash_.store(0, std::memory_order_relaxed);
     }
   }
 
 private:
-  struct place {
-    std::atomic<std::uint64_t> hash{0};
-    checked_call key;
-    remembered_calls::entry* of = nullptr;
-  };
   static constexpr std::size_t place_count = 32;
 
   /// Roots that follow each other, and collectives or types that alternate, have places of their own; so have the forms of a collective, and
@@ -136,8 +139,6 @@ private:
     const auto octave = static_cast<std::size_t>(std::bit_width(largest - 1));
     return 4 * octave + (((largest - 1) >> (octave - 3)) & 3);
   }
-  const place& place_of(const checked_call& c) const { return places_[index_of(c)]; }
-
   std::array<place, place_count> places_;
 };
 

@@ -43,6 +43,8 @@ public:
   };
 
   struct entry {
+    static constexpr std::size_t never_as_planned = static_cast<std::size_t>(-1);
+
     /// @pre the plan is on_board()
     entry(const call& c, plan_ptr p, rank_t rank)
         : what(alone(c)), how(std::move(p)), fingerprint(troupe::fingerprint(what, 0, how->identity)) {
@@ -54,6 +56,8 @@ public:
       stages = slots != nullptr && (how->widened || how->scaled);
       may_alias = may_keep_input_apart(*how, what, rank);
       concludes = is_reduction(what.what) && ((stages && how->widened) || divides());
+      work_type = how->work_type;
+      if (what.uniform && slots != nullptr && !stages && !may_alias) planned_count = how->count;
     }
     entry(const entry&) = delete;
     entry& operator=(const entry&) = delete;
@@ -76,6 +80,11 @@ public:
     bool may_alias = false;      ///< in some buffers its input has to be kept apart
     bool concludes = false;      ///< its result is divided or rounded
 
+    datatype work_type;  ///< as its plan
+    /// Of the calls that the plan's program is performed for as it is.
+    std::size_t planned_count = never_as_planned;
+
+    bool fits_as_planned() const { return what.count == planned_count; }
     bool divides() const { return what.reduction.kind == op_kind::avg && !how->divides; }
 
     bool is_for(const call& c, const call_identity& its_class) const {

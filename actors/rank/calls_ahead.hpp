@@ -45,11 +45,8 @@ public:
            std::uint64_t lists = 0) {
     entry& e = (*last_)[count_++ % most_ahead];
     // A loop of calls finds what it has written the last time. Sizes that only some ranks know are not in the fingerprint.
-    if (e.fingerprint != fingerprint) {
-      e.fingerprint = 0;  // until all is there: there may be no memory for it
-      e.what = what;
-      e.how = how;
-      e.fingerprint = fingerprint;
+    if (e.fingerprint != fingerprint) [[unlikely]] {
+      e.is(what, how, fingerprint);
     } else if (!what.uniform && (lists == 0 || lists != e.lists) && e.what.counts != what.counts) {
       e.what.counts = what.counts;
     }
@@ -96,6 +93,14 @@ public:
 
 private:
   struct entry {
+    /// Another call than the last time. Throws std::bad_alloc.
+    [[gnu::noinline]] void is(const call& c, const std::shared_ptr<const plan>& p, std::uint64_t its_fingerprint) {
+      fingerprint = 0;  // until all is there: there may be no memory for it
+      what = c;
+      how = p;
+      fingerprint = its_fingerprint;
+    }
+
     epoch_t epoch = 0;
     std::uint64_t fingerprint = 0;
     std::uint64_t history = 0;  ///< before it

@@ -5,10 +5,12 @@
 #include <exception>
 #include <iterator>
 #include <new>
+#include <thread>
 
 #include "actors/rank/operation_parts.hpp"
 #include "actors/waiting/crowded_core.hpp"
 #include "actors/waiting/doorbell.hpp"
+#include "actors/waiting/no_waiting.hpp"
 #include "actors/waiting/slot_waiting.hpp"
 #include "actors/waiting/yielding.hpp"
 #include "memory/error.hpp"
@@ -92,8 +94,18 @@ void rank_cell::push(What&& what, bool urgent) {
 /// A message was left. @pre W1
 void rank_cell::notify(bool urgent) {
   if (urgent) urgent_.store(true);
-  if (held_.load()) return wake_holder();
+  if (const holder by = held_.load(); by != holder::nobody)
+    if (by != holder::call || !urgent || !call_has_ended()) return wake_holder();
   if (urgent || pending_.load()) summon(urgent);
+}
+
+/// Whether the call that has the turn, as this thread saw it, has given it back (end_turn_at_rest()) before it could see that a message is
+/// urgent. @pre W1
+bool rank_cell::call_has_ended() noexcept {
+  if (!has_barrier_) return false;
+  // As a gate's: one that fails has been forbidden meanwhile.
+  if (!process_barrier(barrier_of::this_process)) std::this_thread::sleep_for(std::chrono::milliseconds{10});
+  return held_.load() == holder::nobody;
 }
 
 void rank_cell::enter_wait(parker& place) {
@@ -265,10 +277,19 @@ private:
   void* outer_;
 };
 
+[[gnu::always_inline]] inline bool rank_cell::take_turn(holder by) noexcept {
+  holder before = held_.load(std::memory_order_relaxed);
+  if (before != holder::nobody || !held_.compare_exchange_strong(before, by)) return false;
+  if (unattended.load(std::memory_order_relaxed) != care::none) [[unlikely]]
+    unattended.store(care::none);
+  if (deserted_.load(std::memory_order_relaxed)) [[unlikely]]
+    deserted_.store(false);
+  return true;
+}
+
 bool rank_cell::try_turn() noexcept {
-  if (held_.load() || held_.exchange(true)) return false;
-  if (unattended.load(std::memory_order_relaxed) != care::none) unattended.store(care::none);
-  if (deserted_.load(std::memory_order_relaxed)) deserted_.store(false);
+  if (!take_turn(holder::somebody)) return false;
+  at_rest_ = false;
   return true;
 }
 
@@ -304,13 +325,26 @@ steady_time rank_cell::tick() noexcept {
   return clock::now() + long_wait;
 }
 
+/// As end_turn(), where this turn has not changed that the rank is at rest: nothing is left, and nobody is to be told. The store is plain where
+/// whoever leaves an urgent message orders it (call_has_ended()): a read-modify-write would wait for what the call has written to others.
+[[gnu::always_inline]] inline void rank_cell::end_turn_at_rest() noexcept {
+  if (has_barrier_) {
+    held_.store(holder::nobody, std::memory_order_release);
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+  } else {
+    held_.exchange(holder::nobody);
+  }
+  if (urgent_.load()) [[unlikely]]
+    summon(true);
+}
+
 void rank_cell::end_turn(care of_rest) noexcept {
   if (!state_.stops_watching()) [[unlikely]]
     transit([&] { state_.leave_watched(*out_); });
   const bool pending = state_.pending();
   if (!pending && !state_.has_ended() && !state_.has_arrivals() && !broke_down_) [[likely]] {
     if (pending_.load(std::memory_order_relaxed)) pending_.store(false);
-    held_.exchange(false);
+    held_.exchange(holder::nobody);
     if (urgent_.load()) summon(true);
     return;
   }
@@ -323,7 +357,7 @@ void rank_cell::end_turn(care of_rest) noexcept {
   if ((pending || again) && of_rest != care::none) unattended.store(of_rest);
   const bool deserted = of_rest == care::left && state_.on_board() != nullptr;
   if (deserted) deserted_.store(true);
-  held_.exchange(false);
+  held_.exchange(holder::nobody);
   if (nic != nullptr) nic->wake();
   if (const bool urgent = urgent_.load(); urgent || (pending && !inbox_.empty())) {
     if (urgent || !visits::add(*this)) summon(urgent);  // this thread is going to look once more
@@ -345,7 +379,7 @@ void rank_cell::hear(const std::shared_ptr<operation_parts>& whose) noexcept {
 
 /// W2 of what it has heard. Who turns it now and then, or sleeps on a board, sees to it himself.
 void rank_cell::take_news() noexcept {
-  if (tenders_.load() > 0 || held_.load() || !try_turn()) return notify(false);
+  if (tenders_.load() > 0 || is_held() || !try_turn()) return notify(false);
   turn();
   end_turn();
 }
@@ -370,6 +404,7 @@ void rank_cell::tell(ended_operations ended) noexcept {
   thread_place& here = place;
   if (here.telling != nullptr) return here.telling->append(std::move(ended));
   here.telling = &ended;
+  const no_waiting inside;
   while (const operation_ptr op = ended.take()) op->end(std::move(op->why_ended));
   here.telling = nullptr;
 }
@@ -379,12 +414,15 @@ void rank_cell::tell(std::shared_ptr<operation_parts> arrivals) noexcept {
   ended_operations later;
   thread_place& here = place;
   const bool outermost = here.telling == nullptr;
-  if (outermost) here.telling = &later;  // callbacks must not wait
-  while (arrivals) {
-    const std::shared_ptr<operation_parts> one = std::exchange(arrivals, nullptr);
-    arrivals = std::move(one->next_listed);
-    one->listed.store(false);  // from here on it may be in the list again
-    one->tell();
+  if (outermost) here.telling = &later;
+  {
+    const no_waiting inside;
+    while (arrivals) {
+      const std::shared_ptr<operation_parts> one = std::exchange(arrivals, nullptr);
+      arrivals = std::move(one->next_listed);
+      one->listed.store(false);  // from here on it may be in the list again
+      one->tell();
+    }
   }
   if (!outermost) return;
   here.telling = nullptr;
@@ -435,11 +473,29 @@ plan_ptr rank_cell::plan_again(const call& what) {
   return known;
 }
 
-/// Whether the port remembers a call that may begin now; if not, or if there is no memory for its sizes, the turn is given back.
+/// The turn, if a call may begin now; else it is given back. What comes first has been read.
+[[gnu::always_inline]] inline bool rank_cell::turn_for_call() noexcept {
+  if (!take_turn(holder::call)) return false;
+  if (at_rest_ && inbox_.empty()) [[likely]]
+    return true;
+  return may_begin_in_turn();
+}
+
+/// As turn_for_call(), whatever has come. @pre the turn is held
+bool rank_cell::may_begin_in_turn() noexcept {
+  if (!inbox_.empty()) drain();
+  at_rest_ = state_.at_rest() && !broke_down_ && !pending_.load(std::memory_order_relaxed);
+  if (at_rest_ || state_.may_begin_at_once()) return true;
+  end_turn();
+  return false;
+}
+
+/// Whether the port remembers the call; if not, or if there is no memory for its sizes, the turn is given back.
 template <class Recall>
-bool rank_cell::recalled(Recall&& recall) {
+[[gnu::always_inline]] inline bool rank_cell::recalled(Recall&& recall) {
   try {
-    if (state_.may_begin_at_once() && recall()) return true;
+    if (recall()) [[likely]]
+      return true;
   } catch (...) {
     end_turn();
     throw;
@@ -448,54 +504,50 @@ bool rank_cell::recalled(Recall&& recall) {
   return false;
 }
 
-rank_cell::outcome rank_cell::perform_again(const call& what, const std::optional<checked_call>& checked,
-                                            const call_buffers& memory, time_limit deadline) {
-  if (!try_turn()) return {};
-  if (!inbox_.empty()) drain();
+rank_cell::call_end rank_cell::perform_again(const call& what, const std::optional<checked_call>& checked,
+                                             const call_buffers& memory, time_limit deadline) {
+  if (!turn_for_call()) return call_end::not_begun;
   board_port& port = *state_.port();
-  if (!recalled([&] { return port.recall(what); })) return {};
+  if (!recalled([&] { return port.recall(what); })) return call_end::not_begun;
   if (checked) port.note_checked(*checked);
   return perform_begun(memory, deadline);
 }
 
 /// @param recall whether the port remembers it
 template <class Recall>
-rank_cell::outcome rank_cell::perform_if(const checked_call& words, Recall&& recall, const call_buffers& memory,
-                                         time_limit deadline) {
+[[gnu::always_inline]] inline rank_cell::call_end
+rank_cell::perform_if(const checked_call& words, Recall&& recall, const call_buffers& memory, time_limit deadline) {
   board_port& port = *state_.port();
-  if (!port.may_repeat(words) || !try_turn()) return {};
-  if (!inbox_.empty()) drain();
-  if (!recalled([&] { return recall(port); })) return {};
+  const checked_calls::place* const at = port.where_checked(words);
+  if (at == nullptr || !turn_for_call()) return call_end::not_begun;
+  if (!recalled([&] { return recall(port, *at); })) return call_end::not_begun;
   return perform_begun(memory, deadline);
 }
 
-rank_cell::outcome rank_cell::perform_unchecked(const checked_call& words, const call& what, const call_buffers& memory,
-                                                time_limit deadline) {
+rank_cell::call_end rank_cell::perform_unchecked(const checked_call& words, const call& what,
+                                                 const call_buffers& memory, time_limit deadline) {
   return perform_if(
-      words, [&](board_port& port) { return port.recall(words, what); }, memory, deadline);
+      words, [&](board_port& port, const auto& at) { return port.recall(at, words, what); }, memory, deadline);
 }
 
-rank_cell::outcome rank_cell::perform_unchecked(const checked_call& words, time_limit deadline) {
+rank_cell::call_end rank_cell::perform_unchecked(const plain_call& what, time_limit deadline) {
+  const auto words = repeatable(what);
+  if (!words) return call_end::not_begun;
   return perform_if(
-      words, [&](board_port& port) { return port.recall(words, words.count); },
-      {words.input, const_cast<void*>(words.output)}, deadline);
+      *words, [&](board_port& port, const auto& at) { return port.recall(at, *words, what.count); },
+      {what.input, what.output}, deadline);
 }
 
-rank_cell::outcome rank_cell::perform_listed(const listed_call& what, time_limit deadline) {
+rank_cell::call_end rank_cell::perform_listed(const listed_call& what, time_limit deadline) {
   const checked_call words = words_of(what);
   return perform_if(
-      words, [&](board_port& port) { return port.recall(words, what); },
+      words, [&](board_port& port, const auto& at) { return port.recall(at, words, what); },
       {what.input, what.output, what.input_displacements, what.output_displacements}, deadline);
 }
 
-rank_cell::outcome rank_cell::perform(const call& what, const plan_ptr& how, const call_buffers& memory,
-                                      time_limit deadline) {
-  if (!try_turn()) return {};
-  drain();
-  if (!state_.may_begin_at_once()) {
-    end_turn();
-    return {};
-  }
+rank_cell::call_end rank_cell::perform(const call& what, const plan_ptr& how, const call_buffers& memory,
+                                       time_limit deadline) {
+  if (!turn_for_call()) return call_end::not_begun;
   try {
     state_.port()->remember(what, how);
   } catch (...) {
@@ -525,13 +577,22 @@ private:
 
 void rank_cell::learn(std::chrono::nanoseconds slept) { spin_ = learn_spin(spin_, waiting_, slept); }
 
-/// True: performed. False: it takes long, a message has come, or it does not fit.
-bool rank_cell::perform_here(time_limit deadline, steady_time begun) {
+/// True: performed. False: it takes long, a message has come, or it does not fit. Most end here, before anything of a wait is set up.
+[[gnu::always_inline]] inline bool rank_cell::perform_here(time_limit deadline, steady_time begun) {
+  board_port& port = *state_.port();
+  const auto status = port.advance();
+  if (status != board_performer::status::performed) [[unlikely]]
+    return wait_here(status, deadline, begun);
+  if (++quick_calls_ % quick_calls_a_note == 0) [[unlikely]]
+    port.board().cores().note(rank());
+  return true;
+}
+
+/// The same of what has not ended at the first look.
+bool rank_cell::wait_here(board_performer::status status, time_limit deadline, steady_time begun) {
   board_port& port = *state_.port();
   shared_cores& cores = port.board().cores();
-  // Most end here, before anything of a wait is set up.
-  auto status = port.advance();
-  if (status == board_performer::status::waiting || ++quick_calls_ % quick_calls_a_note == 0) cores.note(rank());
+  if (status == board_performer::status::waiting) cores.note(rank());
   for (int i = 0; i < spin_ && status == board_performer::status::waiting; ++i) {
     if (i == eager_looks && cores.is_shared(rank()) && !leaver_.leave(cores, rank())) break;
     if (i >= eager_looks) pause_core();
@@ -551,8 +612,9 @@ bool rank_cell::perform_here(time_limit deadline, steady_time begun) {
   return ended == slot_wait_result::ended::performed;
 }
 
-/// @pre the turn is held, and the call is the port's last
-rank_cell::outcome rank_cell::perform_begun(const call_buffers& memory, time_limit deadline) {
+/// @pre turn_for_call(), and the call is the port's last
+[[gnu::always_inline]] inline rank_cell::call_end rank_cell::perform_begun(const call_buffers& memory,
+                                                                           time_limit deadline) {
   const auto begun = deadline ? clock::now() : steady_time{};
   try {
     state_.begin_inline(memory);
@@ -560,30 +622,39 @@ rank_cell::outcome rank_cell::perform_begun(const call_buffers& memory, time_lim
     end_turn();
     throw;
   }
-  const epoch_t epoch = state_.last_called();
+  number_of_call_ = state_.last_called();
   std::exception_ptr problem;  // taking it needs no memory that might be lacking
   try {
-    if (perform_here(deadline, begun)) {
+    if (perform_here(deadline, begun)) [[likely]] {
       state_.end_inline(memory.output);
-      end_turn();
-      return {true, nullptr, nullptr, epoch};
+      if (at_rest_) end_turn_at_rest();
+      else end_turn();
+      return call_end::performed;
     }
   } catch (...) {
     problem = std::current_exception();
   }
-  operation_ptr op;
+  return perform_later(memory, deadline, deadline ? begun : clock::now(), problem);
+}
+
+/// It becomes an operation. @param problem what a user's function threw; or null
+rank_cell::call_end rank_cell::perform_later(const call_buffers& memory, time_limit deadline, steady_time begun,
+                                             const std::exception_ptr& problem) {
+  at_rest_ = false;
+  left_ = {nullptr, nullptr};
   try {
-    op = state_.adopt_inline(memory, deadline, deadline ? begun : clock::now());
+    left_.still_to_do = state_.adopt_inline(memory, deadline, begun);
   } catch (...) {  // peers wait for this rank, and nobody can go on for it
     state_.drop_inline();
+    left_.why = *no_memory_;
     break_down();
     end_turn();
-    return {true, *no_memory_, nullptr, epoch};
+    return call_end::later;
   }
   if (problem) transit([&] { state_.stall_on_board(text_of(problem), *out_); });
   turn();
   end_turn();
-  return {true, nullptr, std::move(op), epoch};
+  return call_end::later;
 }
 
 rank_cell::pairs_end rank_cell::perform_pairs(std::span<const pair_call> calls, time_limit deadline) {

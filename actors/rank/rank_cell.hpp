@@ -11,6 +11,9 @@
 // H1 give the turn back, H2 look at the inbox, and take the turn again if there is something. All four are sequentially consistent:
 // either W2 sees that the turn is free, or H2 sees the message. A holder that sleeps (only on the slot board) announces that before it
 // looks at the inbox the last time (S1 `asleep_`, S2 inbox), and a writer that finds the turn held reads `asleep_` after W1.
+// One exception: a blocking call that has found the rank at rest, and leaves it so, gives the turn back by a plain store. A writer of an urgent
+// message (below) that finds such a call in the turn has all threads pass a barrier, and does W2 again: either the call's H2 comes after the
+// barrier, or its H1 comes before it.
 // An idle rank is not turned for a chunk that comes early: the next call finds it in the inbox. Other messages are *urgent*: their
 // writer says so between W1 and W2, and a reader takes that back before it reads the inbox.
 //
@@ -35,6 +38,7 @@
 #include "actors/waiting/parking.hpp"
 #include "actors/waiting/policy.hpp"
 #include "actors/waiting/time_limit.hpp"
+#include "memory/process_barrier.hpp"
 
 namespace troupe::actors {
 
@@ -89,24 +93,32 @@ public:
 
   // -- callers --------------------------------------------------------------------------------------------------------------
 
-  /// A blocking operation over the boards.
-  struct outcome {
-    bool begun = false;         ///< false: something else comes first; submit an operation
-    failure_ptr why;            ///< null: performed
-    operation_ptr still_to_do;  ///< it takes long: wait for it
-    epoch_t epoch = 0;          ///< its number; @pre begun
+  /// How far a blocking operation over the boards has come when the call returns.
+  enum class call_end : std::uint8_t {
+    not_begun,  ///< something else comes first, or it is not remembered; submit an operation
+    performed,
+    later,  ///< it takes long, or has failed: take_rest()
+  };
+  /// What is left of one to its caller.
+  struct rest_of_call {
+    failure_ptr why;            ///< it has failed
+    operation_ptr still_to_do;  ///< wait for it
   };
   /// If it is like one of the rank's last calls. @param checked its words, which were found right, if they are to be known next time
-  outcome perform_again(const call& what, const std::optional<checked_call>& checked, const call_buffers& memory,
-                        time_limit deadline);
-  /// If its words, not checked yet, are those of such a call. @pre blocks of one size
-  outcome perform_unchecked(const checked_call& words, const call& what, const call_buffers& memory,
-                            time_limit deadline);
-  outcome perform_unchecked(const checked_call& words, time_limit deadline);
+  call_end perform_again(const call& what, const std::optional<checked_call>& checked, const call_buffers& memory,
+                         time_limit deadline);
+  /// If its words, not checked yet, are those of such a call. @pre of the first: blocks of one size
+  call_end perform_unchecked(const checked_call& words, const call& what, const call_buffers& memory,
+                             time_limit deadline);
+  call_end perform_unchecked(const plain_call& what, time_limit deadline);
   /// If it is of a class that was noted.
-  outcome perform_listed(const listed_call& what, time_limit deadline);
+  call_end perform_listed(const listed_call& what, time_limit deadline);
   /// @pre how->on_board()
-  outcome perform(const call& what, const plan_ptr& how, const call_buffers& memory, time_limit deadline);
+  call_end perform(const call& what, const plan_ptr& how, const call_buffers& memory, time_limit deadline);
+  /// @pre such a call has returned `later`. The thread that calls.
+  rest_of_call take_rest() noexcept { return std::exchange(left_, {}); }
+  /// Its number. @pre one has begun. The thread that calls.
+  epoch_t number_of_call() const noexcept { return number_of_call_; }
   /// Blocking sends and receives on the pair board, of different rows; at most as many as pairs::most_inline.
   enum class pairs_end : std::uint8_t {
     not_begun,  ///< something else comes first, or there is no board; submit operations
@@ -154,7 +166,7 @@ public:
   void leave_wait(parker& place);
   /// Nobody has the turn, and there is something to do with it: messages, or a board that nobody looks at.
   void leave_to_attendant() noexcept { deserted_.store(false); }
-  bool wants_turn() const noexcept { return !held_.load() && (!inbox_.empty() || deserted_.load()); }
+  bool wants_turn() const noexcept { return !is_held() && (!inbox_.empty() || deserted_.load()); }
   /// This thread is telling a caller about the end of an operation: it is inside a callback, and must not wait.
   static bool in_callback() noexcept;
 
@@ -212,7 +224,7 @@ public:
   bool pending() const { return pending_.load(std::memory_order_relaxed); }
   /// Nobody is at work here, and there is no message that could move anything.
   bool rests() const {
-    return (!held_.load() || asleep_.load()) && (inbox_.empty() || (!pending_.load() && !urgent_.load()));
+    return (!is_held() || asleep_.load()) && (inbox_.empty() || (!pending_.load() && !urgent_.load()));
   }
 
   /// Written by whoever ends a turn, and by the attendant (attendant.hpp).
@@ -225,6 +237,12 @@ public:
 private:
   class watch;
   friend class watch;
+  /// Who has the turn.
+  enum class holder : std::uint8_t {
+    nobody,
+    somebody,
+    call,  ///< a blocking one that may give it back by a plain store (end_turn_at_rest())
+  };
 
   template <class What>
   void push(What&& what, bool urgent);
@@ -242,15 +260,24 @@ private:
   bool drain() noexcept;
   void read_lent(rank_message& what) noexcept;
   void notify(bool urgent);
+  bool call_has_ended() noexcept;
+  bool is_held() const noexcept { return held_.load() != holder::nobody; }
   class visits;
   void take_news() noexcept;
+  bool take_turn(holder by) noexcept;
+  bool turn_for_call() noexcept;
+  bool may_begin_in_turn() noexcept;
+  void end_turn_at_rest() noexcept;
   template <class Recall>
   bool recalled(Recall&& recall);
   template <class Recall>
-  outcome perform_if(const checked_call& words, Recall&& recall, const call_buffers& memory, time_limit deadline);
+  call_end perform_if(const checked_call& words, Recall&& recall, const call_buffers& memory, time_limit deadline);
   bool perform_here(time_limit deadline, steady_time begun);
+  bool wait_here(board_performer::status status, time_limit deadline, steady_time begun);
   bool look_at_pairs(bool send);
-  outcome perform_begun(const call_buffers& memory, time_limit deadline);
+  call_end perform_begun(const call_buffers& memory, time_limit deadline);
+  call_end perform_later(const call_buffers& memory, time_limit deadline, steady_time begun,
+                         const std::exception_ptr& problem);
   bool drive_alone() noexcept;
   bool look_at_group() noexcept;
   bool look_at_watched() noexcept;
@@ -261,7 +288,7 @@ private:
   void learn(std::chrono::nanoseconds slept);
 
   // Others' words and the holder's, on lines of their own.
-  alignas(128) std::atomic<bool> held_{false};
+  alignas(128) std::atomic<holder> held_{holder::nobody};
   std::atomic<bool> pending_{false};  ///< something is under way that chunks and credits move
   std::atomic<bool> asleep_{false};   ///< the holder sleeps on the board
   std::atomic<bool> urgent_{false};   ///< there is a message that an idle rank must read, too
@@ -278,16 +305,20 @@ private:
   rank_host* host_;
   const failure_ptr* no_memory_;  ///< made while there was some
   bool broke_down_ = false;       ///< and could not say so
+  bool at_rest_ = false;          ///< rank_state::at_rest(), and nothing but performed calls since; false: unknown
   std::atomic<gathering*> keeper_{
       nullptr};  ///< that keeps the turn; others than its thread only learn that it is not theirs
   rank_cell* next_kept_ = nullptr;
   waiting_policy waiting_;
   std::chrono::nanoseconds pairs_waited_{-1};  ///< the caller's own; −1: learned
   core_leaver leaver_;                         ///< of whoever has the turn
-  const bool visits_;                          ///< what others hear of this rank's turn is done by its thread
+  const bool has_barrier_ = process_barrier_works(barrier_of::this_process);
+  const bool visits_;         ///< what others hear of this rank's turn is done by its thread
   int spin_;                  ///< looks of a caller before it does anything else; follows what has paid lately
   unsigned quick_calls_ = 0;  ///< that found at their first look what they waited for
   std::array<operation_ptr, pairs::most_inline> pairs_to_do_;  ///< the caller's own; see take_pairs()
+  rest_of_call left_;                                          ///< the caller's own; see take_rest()
+  epoch_t number_of_call_ = 0;                                 ///< the caller's own
 };
 
 }  // namespace troupe::actors

@@ -215,12 +215,6 @@ void rank_state::number(operation& op, const failure_ptr& early) {
   op.what.history = history;
 }
 
-void rank_state::note(epoch_t epoch, const call& what, const plan_ptr& how, bool ahead, std::uint64_t fingerprint,
-                      std::uint64_t lists) {
-  if (ahead) ahead_.add(epoch, what, how, fingerprint, lists);
-  else ahead_.add_strict();
-}
-
 /// As the membership compares it.
 call rank_state::described(const call& what, const plan_ptr& how, epoch_t epoch, std::uint64_t history,
                            bool ahead) const {
@@ -354,25 +348,6 @@ void rank_state::start_pair(std::shared_ptr<const assignment> what) {
 }
 
 // -- a blocking operation on the boards -----------------------------------------------------------------------------------
-
-void rank_state::begin_inline(const call_buffers& memory) {
-  const remembered_calls::entry& known = port_->last();
-  const bool ahead = known.may_run_ahead && ahead_.may_run_ahead();
-  // These may throw: nothing has begun then.
-  if (ahead) ahead_.make_room();
-  port_->start(memory, next_, ahead, history_so_far());
-  inline_history_ = history_so_far();
-  inline_ahead_ = ahead;
-  note(next_, known.what, known.how, ahead, known.fingerprint, known.lists);
-  begun_ = ++next_;
-  inline_ = true;
-}
-
-void rank_state::end_inline(void* output) {
-  port_->conclude(output);
-  inline_ = false;
-  if (!inline_ahead_) ahead_.confirm(next_ - 1);
-}
 
 operation_ptr rank_state::adopt_inline(const call_buffers& memory, time_limit deadline, steady_time begun) {
   auto op = std::make_shared<operation>();

@@ -97,10 +97,30 @@ public:
       return true;
     return !failed_.contains(next_) && !stopping_.contains(next_) && !asked_.contains(next_);
   }
+  /// The same, whatever is called next; and nothing is under way, or has ended and was not taken.
+  bool at_rest() const {
+    const bool fails_later = !failed_.empty() || !stopping_.empty() || !asked_.empty();
+    return !pending() && !inline_ && !broken_ && !dead_ && !leaving_ && !fails_later && !has_ended() && !has_arrivals();
+  }
   /// Gives the last remembered call of the port its number and begins it. Throws as board_port::start(). @pre may_begin_at_once()
-  void begin_inline(const call_buffers& memory);
+  void begin_inline(const call_buffers& memory) {
+    const remembered_calls::entry& known = port_->last();
+    const bool ahead = known.may_run_ahead && ahead_.may_run_ahead();
+    // These may throw: nothing has begun then.
+    if (ahead) ahead_.make_room();
+    inline_history_ = history_so_far();
+    port_->start(memory, next_, ahead, inline_history_);
+    inline_ahead_ = ahead;
+    note(next_, known.what, known.how, ahead, known.fingerprint, known.lists);
+    begun_ = ++next_;
+    inline_ = true;
+  }
   /// It is performed. @pre begin_inline(), and no message was read since
-  void end_inline(void* output);
+  void end_inline(void* output) {
+    port_->conclude(output);
+    inline_ = false;
+    if (!inline_ahead_) ahead_.confirm(next_ - 1);
+  }
   /// It takes long: becomes an operation like any other. Throws std::bad_alloc.
   operation_ptr adopt_inline(const call_buffers& memory, time_limit deadline, steady_time begun);
   /// It cannot go on, nor become an operation. Peers wait for it; break the communicator.
@@ -264,7 +284,10 @@ private:
   void tell_outcome(operation& op, const counts_ptr& results, rank_outbox& out);
   void number(operation& op, const failure_ptr& early);
   void note(epoch_t epoch, const call& what, const plan_ptr& how, bool ahead, std::uint64_t fingerprint,
-            std::uint64_t lists = 0);
+            std::uint64_t lists = 0) {
+    if (ahead) ahead_.add(epoch, what, how, fingerprint, lists);
+    else ahead_.add_strict();
+  }
   std::uint64_t history_so_far() const { return options_.tells_history ? ahead_.history() : 0; }
   call described(const call& what, const plan_ptr& how, epoch_t epoch, std::uint64_t history, bool ahead) const;
   void answer_stop(epoch_t epoch, rank_outbox& out);

@@ -14,6 +14,8 @@
 
 namespace troupe {
 
+using call_end = actors::rank_cell::call_end;
+
 // -- life -------------------------------------------------------------------------------------------------------------
 
 communicator::communicator() = default;
@@ -54,18 +56,6 @@ void communicator::abort(const std::string& reason) {
 }
 
 // -- operations -------------------------------------------------------------------------------------------------------
-
-actors::time_limit communicator_state::deadline_for(rank_t rank,
-                                                    const std::optional<std::chrono::nanoseconds>& asked) const {
-  constexpr std::int64_t longest =
-      std::chrono::nanoseconds{std::chrono::hours(24 * 365)}.count();  // beyond: none, so that no clock overflows
-  std::int64_t chosen = callers[static_cast<std::size_t>(rank)].deadline_ns.load(std::memory_order_relaxed);
-  if (asked) chosen = asked->count();
-  else if (chosen == caller::unset)
-    chosen = core->options.deadline ? core->options.deadline->count() : caller::no_deadline;
-  if (chosen > longest) return {};
-  return std::chrono::nanoseconds{std::max<std::int64_t>(chosen, 0)};
-}
 
 actors::operation_ptr communicator_state::prepare(rank_t rank, call_description what, caller_waits waits) {
   auto op = std::make_shared<actors::operation>();
@@ -190,25 +180,26 @@ void communicator_state::refuse(rank_t rank, const call_description& what, calle
   refuse_as(*op, rank, what, [&] { cell(rank).submit(op); });
 }
 
-actors::rank_cell::outcome communicator_state::begin_listed(rank_t rank, listed_call&& what,
-                                                            const call_options& options) {
-  if (!may_be_listed(*what.reduction, options) || !look_at_lists(what, rank, ranks)) return {};
+actors::rank_cell::call_end communicator_state::begin_listed(rank_t rank, listed_call&& what,
+                                                             const call_options& options) {
+  if (!may_be_listed(*what.reduction, options) || !look_at_lists(what, rank, ranks)) return call_end::not_begun;
   return cell(rank).perform_listed(what, deadline_for(rank, options.deadline));
 }
 
-actors::rank_cell::outcome communicator_state::begin_on_board(rank_t rank, call_description& what,
-                                                              actors::plan_ptr& plan) {
+actors::rank_cell::call_end communicator_state::begin_on_board(rank_t rank, call_description& what,
+                                                               actors::plan_ptr& plan) {
   actors::rank_cell& mine = cell(rank);
   call& c = what.what;
   const auto deadline = deadline_for(rank, what.options.deadline);
   if (!c.uniform && !c.outcome_of)
-    if (auto result = begin_listed(rank, listed_call{what}, what.options); result.begun) [[likely]]
-      return result;
+    if (const auto end = begin_listed(rank, listed_call{what}, what.options); end != call_end::not_begun) [[likely]]
+      return end;
   auto description = actors::repeatable(what);
   const actors::call_buffers memory{what.input, what.output, what.input_displacements, what.output_displacements};
-  auto result = description ? mine.perform_unchecked(*description, c, memory, deadline) : actors::rank_cell::outcome{};
-  if (result.begun) [[likely]]
-    return result;
+  if (description)
+    if (const auto end = mine.perform_unchecked(*description, c, memory, deadline); end != call_end::not_begun)
+        [[likely]]
+      return end;
   check_call(what, rank, ranks);
   c.level = what.options.level.value_or(core->options.level);
   c.protocol = what.options.protocol;
@@ -218,39 +209,36 @@ actors::rank_cell::outcome communicator_state::begin_on_board(rank_t rank, call_
   const actors::call_buffers checked{what.input, what.output, what.input_displacements, what.output_displacements};
   if (!c.uniform && !c.outcome_of && may_be_listed(c.reduction, what.options))
     description = actors::words_of(listed_call{what});
-  result = mine.perform_again(c, description, checked, deadline);
-  if (!result.begun) {
+  auto end = mine.perform_again(c, description, checked, deadline);
+  if (end == call_end::not_begun) {
     plan = core->plans.plan_for(c, placement, callers[static_cast<std::size_t>(rank)].last_plan);
-    if (plan && plan->on_board()) result = mine.perform(c, plan, checked, deadline);
+    if (plan && plan->on_board()) end = mine.perform(c, plan, checked, deadline);
   }
-  if (!result.begun) std::swap(c.choreography, what.options.choreography);
-  return result;
+  if (end == call_end::not_begun) std::swap(c.choreography, what.options.choreography);
+  return end;
 }
 
-actors::rank_cell::outcome communicator_state::end_on_board(rank_t rank, call_description& what,
-                                                            actors::plan_ptr& plan) {
-  auto result = [&] {
+bool communicator_state::end_on_board(rank_t rank, call_description& what, actors::plan_ptr& plan, failure_ptr& why) {
+  const auto end = [&] {
     try {
       return begin_on_board(rank, what, plan);
     } catch (...) {
       refuse(rank, what, caller_waits::yes);
     }
   }();
-  if (result.still_to_do) [[unlikely]] {
-    const actors::completion_ptr done = std::exchange(result.still_to_do, nullptr)->done;
-    wait(rank, done);
-    result.why = done->why();
-  }
-  return result;
+  if (end == call_end::later) [[unlikely]]
+    why = end_of_rest(rank);
+  return end != call_end::not_begun;
 }
 
 bool communicator_state::run_on_board(rank_t rank, call_description& what, actors::plan_ptr& plan) {
   if (what.pair) return run_pairs(rank, {&what});
   if (!table->has_boards()) return false;
-  const auto ended = end_on_board(rank, what, plan);
-  if (ended.why) [[unlikely]]
-    throw_failure(ended.why);
-  return ended.begun;
+  failure_ptr why;
+  const bool begun = end_on_board(rank, what, plan, why);
+  if (why) [[unlikely]]
+    throw_failure(why);
+  return begun;
 }
 
 bool communicator_state::run_pairs(rank_t rank, std::initializer_list<call_description*> calls) {
@@ -270,34 +258,28 @@ bool communicator_state::run_pairs(rank_t rank, std::initializer_list<call_descr
   return perform_pairs(rank, std::span(given).first(count), deadline_for(rank, (*calls.begin())->options.deadline));
 }
 
-bool communicator_state::see_end(rank_t rank, const actors::rank_cell::outcome& of) {
-  if (!of.begun) return false;
-  if (of.still_to_do) [[unlikely]] {
-    const actors::completion_ptr done = of.still_to_do->done;
-    wait(rank, done);
-    if (done->why()) throw_failure(done->why());
-  }
-  if (of.why) [[unlikely]]
-    throw_failure(of.why);
-  return true;
+failure_ptr communicator_state::end_of_rest(rank_t rank) const {
+  const auto rest = cell(rank).take_rest();
+  if (!rest.still_to_do) return rest.why;
+  const actors::completion_ptr done = rest.still_to_do->done;
+  wait(rank, done);
+  return done->why();
 }
 
 /// What throws has not begun: whoever describes it tells the others.
 template <class Begin>
-actors::rank_cell::outcome begun_by(Begin&& begin) {
+actors::rank_cell::call_end begun_by(Begin&& begin) {
   try {
     return begin();
   } catch (...) {
-    return {};
+    return call_end::not_begun;
   }
 }
 
 bool communicator_state::run_again(rank_t rank, const plain_call& what) {
   if (!table->has_boards()) return false;
-  const auto known = actors::repeatable(what);
-  if (!known) return false;
   return see_end(
-      rank, begun_by([&] { return cell(rank).perform_unchecked(*known, deadline_for(rank, what.options.deadline)); }));
+      rank, begun_by([&] { return cell(rank).perform_unchecked(what, deadline_for(rank, what.options.deadline)); }));
 }
 
 bool communicator_state::run_again(rank_t rank, const plain_v_call& what) {
@@ -389,18 +371,25 @@ void communicator::run(call_description&& what) {
   of.run_now(impl_->rank, std::move(what));
 }
 
+namespace {
+/// Out of the way of those that need no description.
+template <class Call>
+[[gnu::noinline]] void run_described(communicator& by, const Call& what) {
+  call_description described = what;
+  by.run(std::move(described));
+}
+}  // namespace
+
 void communicator::run(const plain_call& what) {
   if (!impl_) refuse_empty();
   if (impl_->at_once([&](communicator_state& of, rank_t rank) { return of.run_again(rank, what); })) return;
-  call_description described = what;
-  run(std::move(described));
+  run_described(*this, what);
 }
 
 void communicator::run(const plain_v_call& what) {
   if (!impl_) refuse_empty();
   if (impl_->at_once([&](communicator_state& of, rank_t rank) { return of.run_again(rank, what); })) return;
-  call_description described = what;
-  run(std::move(described));
+  run_described(*this, what);
 }
 
 void communicator::run(const detail::message& what) {
@@ -571,7 +560,7 @@ private:
 };
 
 group::~group() {
-  if (!actors::runtime::may_wait()) {
+  if (actors::no_waiting::here()) {
     // The callers' buffers may go with the group, so nothing may begin that nobody waits for.
     for (; launched_ < requests_.size(); ++launched_) requests_[launched_].state_->give_up();
     return;

@@ -257,7 +257,7 @@ namespace {
 /// A callback may hold the last reference to an engine. It runs on a thread that the engine itself waits for, so the end is left to
 /// another thread; everything under way fails at once all the same.
 void close_from_anywhere(std::shared_ptr<engine_core> core) {
-  if (actors::runtime::may_wait()) return core->close();
+  if (!actors::no_waiting::here()) return core->close();
   core->door.shut();
   std::thread([core = std::move(core)] { core->close(); }).detach();
 }

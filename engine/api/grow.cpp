@@ -140,7 +140,7 @@ job_id communicator::grow_call::agree() {
     throw error(errc::mismatch, "rank 0 grows by " + std::to_string(fresh) + " processes, and rank " +
                                     std::to_string(rank) + " by " + std::to_string(processes));
   if (rank == 0) {
-    const actors::runtime::callback_scope inside;
+    const actors::no_waiting inside;
     options.invite(text_of_invitation(id));
   }
   return id;

@@ -71,7 +71,7 @@ partitioned& partitioned::operator=(partitioned&& other) noexcept {
 partitioned::partitioned(std::unique_ptr<prepared> what) : what_(std::move(what)) {}
 
 partitioned::~partitioned() {
-  if (!what_ || !what_->under_way() || !actors::runtime::may_wait()) return;
+  if (!what_ || !what_->under_way() || actors::no_waiting::here()) return;
   cancel();
   static_cast<void>(try_wait());
 }
@@ -140,7 +140,7 @@ void partitioned::then(int part, std::function<void(int)> callback) {
   if (!what_) return;
   what_->check(part, what_->parts->outputs(), "output");
   what_->parts->then(part, [callback = std::move(callback), log = what_->of().core->log](int which) {
-    const actors::runtime::callback_scope inside;
+    const actors::no_waiting inside;
     try {
       callback(which);
     } catch (const std::exception& e) {

@@ -33,7 +33,7 @@ persistent& persistent::operator=(persistent&&) noexcept = default;
 persistent::persistent(std::unique_ptr<prepared> what) : what_(std::move(what)) {}
 
 persistent::~persistent() {
-  if (!what_ || !what_->under_way() || !actors::runtime::may_wait()) return;
+  if (!what_ || !what_->under_way() || actors::no_waiting::here()) return;
   static_cast<void>(request{what_->latest()}.try_wait());
 }
 

@@ -119,7 +119,7 @@ namespace {
 /// The same whether it comes at once or later: nothing waits inside, and what it throws goes to the log, since on an actor's turn there is
 /// nobody to pass it to.
 void call_back(const std::function<void(std::error_code)>& callback, std::error_code code, spdlog::logger& log) {
-  const actors::runtime::callback_scope inside;
+  const actors::no_waiting inside;
   try {
     callback(code);
   } catch (const std::exception& e) {

@@ -153,9 +153,10 @@ communicator communicator::divide(int color, int key, call_purpose what, call_op
     call_description gather = exchange_of(asked.mine, asked.all, what, std::move(options));
     actors::plan_ptr plan;
     if (of.table->has_boards()) {
-      auto ended = of.end_on_board(impl_->rank, gather, plan);
-      if (ended.begun) {
-        if (const failure_ptr why = asked.conclude(ended.epoch, std::move(ended.why))) throw_failure(why);
+      failure_ptr failed;
+      if (of.end_on_board(impl_->rank, gather, plan, failed)) {
+        const epoch_t number = of.cell(impl_->rank).number_of_call();
+        if (const failure_ptr why = asked.conclude(number, std::move(failed))) throw_failure(why);
         return made;
       }
     }

@@ -23,7 +23,7 @@ flow& flow::operator=(flow&& other) noexcept {
 flow::~flow() {
   if (!inside_ || done()) return;
   cancel();
-  if (!actors::runtime::may_wait()) return;  // inside a callback: the run keeps what is the flow's own until it is over
+  if (actors::no_waiting::here()) return;  // inside a callback: the run keeps what is the flow's own until it is over
   static_cast<void>(try_wait());
 }
 

@@ -79,6 +79,9 @@ private:
   std::vector<std::shared_ptr<engine_core>> grown_;  ///< guarded by waiting_mutex
 };
 
+/// Throws the failure as error.
+[[noreturn]] void throw_failure(const failure_ptr& why);
+
 /// Whether who calls waits for the end of the call. Then it calls for no other rank before.
 enum class caller_waits : bool { no, yes };
 
@@ -141,8 +144,9 @@ struct communicator_state : std::enable_shared_from_this<communicator_state> {
   /// would have called for the others next, and leaves that now. @pre in a handler
   bool is_no_call(const call_description& what, caller_waits waits) const;
   /// A blocking collective that may be performed on the boards, where no operation object is needed. It is over, or it has not begun;
-  /// then the description has been checked if `plan` is set, to the call's. Throws error if it is refused. @pre table->has_boards()
-  actors::rank_cell::outcome end_on_board(rank_t rank, call_description& what, actors::plan_ptr& plan);
+  /// then the description has been checked if `plan` is set, to the call's. Throws error if it is refused. @param why it has failed
+  /// @pre table->has_boards()
+  bool end_on_board(rank_t rank, call_description& what, actors::plan_ptr& plan, failure_ptr& why);
   /// The same, of sends and receives, too. False: it has not begun. Throws error as soon as it has failed.
   bool run_on_board(rank_t rank, call_description& what, actors::plan_ptr& plan);
   /// The same for a send and a receive at once. False: neither has begun.
@@ -169,11 +173,17 @@ struct communicator_state : std::enable_shared_from_this<communicator_state> {
     return core->offload == offload_wish::never && actors::is_known_by_words(reduction, options);
   }
   /// If nothing is wrong with it, and it is like one of the rank's last calls, with other sizes perhaps.
-  actors::rank_cell::outcome begin_listed(rank_t rank, listed_call&& what, const call_options& options);
+  actors::rank_cell::call_end begin_listed(rank_t rank, listed_call&& what, const call_options& options);
   /// Waits for its end, if it takes long. False: it has not begun. Throws error if it has failed.
-  bool see_end(rank_t rank, const actors::rank_cell::outcome& of);
+  bool see_end(rank_t rank, actors::rank_cell::call_end of) {
+    if (of == actors::rank_cell::call_end::later) [[unlikely]]
+      if (const failure_ptr why = end_of_rest(rank)) throw_failure(why);
+    return of != actors::rank_cell::call_end::not_begun;
+  }
+  /// Waits for what has begun and takes long. Null: it is performed. @pre rank_cell::call_end::later
+  failure_ptr end_of_rest(rank_t rank) const;
   /// Its first part, which throws only if nothing was begun.
-  actors::rank_cell::outcome begin_on_board(rank_t rank, call_description& what, actors::plan_ptr& plan);
+  actors::rank_cell::call_end begin_on_board(rank_t rank, call_description& what, actors::plan_ptr& plan);
   /// Turns the rank, and then helps others, until `done`. False: the deadline has passed.
   bool wait(rank_t rank, const actors::completion_ptr& done, actors::steady_time deadline = actors::no_deadline) const;
   /// As all ranks that call the same have it.
@@ -193,7 +203,16 @@ struct communicator_state : std::enable_shared_from_this<communicator_state> {
            troupe::wants_offload(core->offload, what, ranks, waits == caller_waits::no);
   }
   /// The call's, else the communicator's, else the engine's.
-  actors::time_limit deadline_for(rank_t rank, const std::optional<std::chrono::nanoseconds>& asked) const;
+  actors::time_limit deadline_for(rank_t rank, const std::optional<std::chrono::nanoseconds>& asked) const {
+    constexpr std::int64_t longest =
+        std::chrono::nanoseconds{std::chrono::hours(24 * 365)}.count();  // beyond: none, so that no clock overflows
+    std::int64_t chosen = callers[static_cast<std::size_t>(rank)].deadline_ns.load(std::memory_order_relaxed);
+    if (asked) chosen = asked->count();
+    else if (chosen == caller::unset)
+      chosen = core->options.deadline ? core->options.deadline->count() : caller::no_deadline;
+    if (chosen > longest) return {};
+    return std::chrono::nanoseconds{std::max<std::int64_t>(chosen, 0)};
+  }
   /// A copy of this one, of the same ranks, whose calls serve calls of this one: what ends this one ends it, too, while somebody has it. Any thread.
   void takes_along(const std::shared_ptr<communicator_state>& copy);
   /// Revoked or aborted by that rank of this process, and all copies with it. Any thread. @pre inside the engine's door
@@ -312,8 +331,5 @@ bool communicator::impl::at_once(Run&& run) {
   if (!inside) refuse_closed();
   return !of->record && run(*of, rank);
 }
-
-/// Throws the failure as error.
-[[noreturn]] void throw_failure(const failure_ptr& why);
 
 }  // namespace troupe

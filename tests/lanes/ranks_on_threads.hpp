@@ -355,20 +355,30 @@ inline completion_ptr start(rank_table& table, rank_t rank, const plan_ptr& how,
   return begin(table, rank, how, in, out, deadline, reduction)->done;
 }
 
+/// Waits for what takes long. @pre rank_cell::call_end::later
+inline failure_ptr end_of_rest(rank_cell& of) {
+  const auto rest = of.take_rest();
+  if (!rest.still_to_do) return rest.why;
+  of.help(*rest.still_to_do->done, no_deadline);
+  wait_for(rest.still_to_do->done);
+  return rest.still_to_do->done->why();
+}
+
 /// Blocking, as a communicator does it.
 inline failure_ptr run(rank_table& table, rank_t rank, const plan_ptr& how, const std::int32_t* in, std::int32_t* out,
                        std::optional<std::chrono::nanoseconds> deadline = std::nullopt, const op& reduction = sum) {
   call what = call_of(*how);
   what.reduction = reduction;
   rank_cell& mine = table.at(rank);
-  rank_cell::outcome result;
+  using enum rank_cell::call_end;
+  auto end = not_begun;
   if (how->on_board()) {
-    result = mine.perform_again(what, std::nullopt, {in, out}, deadline);
-    if (!result.begun) result = mine.perform(what, how, {in, out}, deadline);
+    end = mine.perform_again(what, std::nullopt, {in, out}, deadline);
+    if (end == not_begun) end = mine.perform(what, how, {in, out}, deadline);
   }
-  if (result.begun && !result.still_to_do) return result.why;
-  const completion_ptr done =
-      result.begun ? result.still_to_do->done : start(table, rank, how, in, out, deadline, reduction);
+  if (end == performed) return nullptr;
+  if (end == later) return end_of_rest(mine);
+  const completion_ptr done = start(table, rank, how, in, out, deadline, reduction);
   mine.help(*done, no_deadline);
   wait_for(done);
   return done->why();

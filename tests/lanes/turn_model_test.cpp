@@ -174,3 +174,82 @@ TEST_CASE("model of the turn: the explorer notices rules that are missing") {
   CHECK(finds(false, [](rules& r) { r.looks_after_release = false; }));
   CHECK(finds(true, [](rules& r) { r.tells_of_board = false; }));
 }
+
+// -- a call that ends at rest ---------------------------------------------------------------------------------------------
+
+namespace {
+
+/// Each may be broken.
+struct rest_rules {
+  bool looks_after_release = true;  ///< the call looks whether a message is urgent, behind its plain store
+  bool passes_barrier = true;       ///< who finds the call in the turn has all threads pass a barrier
+  bool looks_again = true;          ///< … and looks at the turn again
+};
+
+/// A blocking call gives the turn back by a store that only it has seen for a while (rank_cell::end_turn_at_rest()); a writer leaves an urgent
+/// message (rank_cell::notify()).
+struct rest_state {
+  std::uint8_t call = 0, writer = 0;  ///< next step of each
+  std::uint8_t held = 1, buffered = 0;
+  std::uint8_t urgent = 0, seen = 0;
+  std::uint8_t summoned = 0;
+};
+
+model::outcome explore(const rest_rules& r) {
+  const auto call = [&r](rest_state& s, int choice) {
+    if (choice != 0) return false;
+    switch (s.call) {
+      case 0: s.buffered = 1; break;
+      case 1: s.seen = r.looks_after_release && s.urgent; break;
+      case 2: s.summoned |= s.seen; break;
+      default: return false;
+    }
+    ++s.call;
+    return true;
+  };
+  const auto flush = [](rest_state& s) {
+    if (std::exchange(s.buffered, 0)) s.held = 0;
+  };
+  const auto memory = [&](rest_state& s, int choice) {
+    if (choice != 0 || !s.buffered) return false;
+    flush(s);
+    return true;
+  };
+  const auto writer = [&](rest_state& s, int choice) {
+    if (choice != 0) return false;
+    switch (s.writer) {
+      case 0: s.urgent = 1; break;
+      case 1:
+        if (!s.held) s.writer = 3;  // to step 4
+        break;
+      case 2:
+        if (r.passes_barrier) flush(s);
+        break;
+      case 3:
+        if (s.held || !r.looks_again) s.writer = 4;  // the call sees it
+        break;
+      case 4: s.summoned = 1; break;
+      default: return false;
+    }
+    ++s.writer;
+    return true;
+  };
+  return model::explore<rest_state>(
+      {}, {{"call", call}, {"memory", memory}, {"writer", writer}}, [](const rest_state&) { return std::string{}; },
+      [](const rest_state& s) { return std::string{s.summoned ? "" : "nobody was told of the urgent message"}; });
+}
+
+}  // namespace
+
+TEST_CASE("model of the turn: a call that ends at rest and an urgent message do not miss each other") {
+  const auto found = explore(rest_rules{});
+  CHECK_MESSAGE(found.wrong.empty(), model::told(found));
+  CHECK(found.states > 20);
+  for (const auto breaks :
+       {+[](rest_rules& r) { r.looks_after_release = false; }, +[](rest_rules& r) { r.passes_barrier = false; },
+        +[](rest_rules& r) { r.looks_again = false; }}) {
+    rest_rules r;
+    breaks(r);
+    CHECK(!explore(r).wrong.empty());
+  }
+}

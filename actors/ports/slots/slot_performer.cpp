@@ -44,8 +44,6 @@ reduce_kernel find_tiny(datatype type, op_kind kind) {
   }
 }
 
-constexpr std::size_t tiny_bytes = 64;
-
 #if defined(__GNUC__)
 #define TROUPE_INLINE [[gnu::always_inline]] inline
 #else
@@ -61,32 +59,6 @@ void move_bytes(std::byte* to, const std::byte* from, std::size_t bytes) {
 }  // namespace
 
 // -- an operation begins and ends -------------------------------------------------------------------------------------
-
-void slot_performer::start(const slot_program& code, const memory_map& memory, datatype type, const op& reduction,
-                           std::uint64_t sequence, std::uint64_t fingerprint) {
-  if (bound_ != code.identity || code.most_lines > bound_lines_) bind(code, sequence);
-  const datatype unit = unit_of(type, reduction.kind);
-  if (code.reduces) {
-    choose_kernel(unit, reduction, code.largest <= tiny_bytes);
-    reduction_ = reduction;
-  }
-  code_ = &code;
-  base_[static_cast<std::size_t>(buffer_kind::input)] = memory.input;
-  base_[static_cast<std::size_t>(buffer_kind::output)] = memory.output;
-  base_[static_cast<std::size_t>(buffer_kind::scratch)] = memory.scratch;
-  base_[static_cast<std::size_t>(buffer_kind::l0)] = memory.l0;
-  type_ = type;
-  unit_shift_ = std::countr_zero(size_of(unit));
-  sequence_ = sequence;
-  stamp_ = slots::stamp_of(sequence);
-  generation_ = slots::generation_of(sequence);
-  tag_ = static_cast<std::uint32_t>(fingerprint ^ fingerprint >> 32);
-  suspect_ = -1;
-  for (std::size_t l = 0; l < code.lanes.size(); ++l)
-    lanes_[l] = {code.lanes[l].begin, code.lanes[l].end, 0, false, outcome::moved};
-  unfinished_ = code.lanes.size();
-  if (unfinished_ == 0) finish();
-}
 
 void slot_performer::bind(const slot_program& code, std::uint64_t sequence) {
   bound_ = 0;
@@ -104,18 +76,17 @@ void slot_performer::bind(const slot_program& code, std::uint64_t sequence) {
   bound_ = code.identity;
 }
 
-void slot_performer::choose_kernel(datatype type, const op& reduction, bool tiny) {
-  if (kernel_ != nullptr && kernel_type_ == type && kernel_kind_ == reduction.kind && kernel_tiny_ == tiny) return;
-  kernel_type_ = type;
-  kernel_kind_ = reduction.kind;
-  kernel_tiny_ = tiny;
-  kernel_ = tiny ? find_tiny(type, reduction.kind) : nullptr;
-  if (kernel_ == nullptr) kernel_ = find_reduce(type, reduction.kind);
-}
-
-slot_performer::status slot_performer::finish() {
-  board_->finish(rank_, sequence_);
-  return status::performed;
+/// For a program, a type or an operation other than those of the last operation.
+void slot_performer::prepare(const slot_program& code, datatype type, op_kind kind, std::uint64_t sequence) {
+  if (bound_ != code.identity || code.most_lines > bound_lines_) bind(code, sequence);
+  const datatype unit = unit_of(type, kind);
+  type_ = type;
+  kind_ = kind;
+  tiny_ = code.largest <= tiny_bytes;
+  unit_shift_ = std::countr_zero(size_of(unit));
+  if (!code.reduces) return;
+  kernel_ = tiny_ ? find_tiny(unit, kind) : nullptr;
+  if (kernel_ == nullptr) kernel_ = find_reduce(unit, kind);
 }
 
 void slot_performer::abandon() {

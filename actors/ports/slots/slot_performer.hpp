@@ -12,6 +12,7 @@
 // combined in pieces (≤ 120 bytes of an LL128 line, ≤ 3840 of LL), so a user's function is called several times for a long one. No unit_of()
 // is torn: what is longer than a line and has units of 16 bytes goes by LL (why_torn()). avg and pre_mul_sum add, as in kernels.hpp.
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -34,7 +35,27 @@ public:
   /// @param code outlives the operation. @param fingerprint of the call, equal on all ranks unless they call different things.
   /// @pre idle(); op and type fit (check_supported), and the format (why_torn). Throws error(out_of_memory) before anything is changed.
   void start(const slot_program& code, const memory_map& memory, datatype type, const op& reduction,
-             std::uint64_t sequence, std::uint64_t fingerprint);
+             std::uint64_t sequence, std::uint64_t fingerprint) {
+    const bool again = bound_ == code.identity && type_ == type && kind_ == reduction.kind &&
+                       tiny_ == (code.largest <= tiny_bytes) && code.most_lines <= bound_lines_;
+    if (!again) [[unlikely]]
+      prepare(code, type, reduction.kind, sequence);
+    if (code.reduces) reduction_ = reduction;
+    code_ = &code;
+    base_[static_cast<std::size_t>(buffer_kind::input)] = memory.input;
+    base_[static_cast<std::size_t>(buffer_kind::output)] = memory.output;
+    base_[static_cast<std::size_t>(buffer_kind::scratch)] = memory.scratch;
+    base_[static_cast<std::size_t>(buffer_kind::l0)] = memory.l0;
+    sequence_ = sequence;
+    stamp_ = slots::stamp_of(sequence);
+    generation_ = slots::generation_of(sequence);
+    tag_ = static_cast<std::uint32_t>(fingerprint ^ fingerprint >> 32);
+    suspect_ = -1;
+    for (std::size_t l = 0; l < code.lanes.size(); ++l)
+      lanes_[l] = {code.lanes[l].begin, code.lanes[l].end, 0, false, outcome::moved};
+    unfinished_ = code.lanes.size();
+    if (unfinished_ == 0) finish();
+  }
 
   status advance() override;
   /// What the rank has written stays.
@@ -46,6 +67,8 @@ public:
   std::size_t steps_taken() const override { return steps_; }
 
 private:
+  static constexpr std::size_t tiny_bytes = 64;  ///< sums of so few are added one by one
+
   enum class outcome : std::uint8_t { moved, chunk, credit, lane, mismatch };
   struct lane_state {
     std::uint32_t next = 0;
@@ -56,7 +79,7 @@ private:
   };
 
   void bind(const slot_program& code, std::uint64_t sequence);
-  void choose_kernel(datatype type, const op& reduction, bool tiny);
+  void prepare(const slot_program& code, datatype type, op_kind kind, std::uint64_t sequence);
   outcome step(lane_state& lane, const slot_step& s);
   outcome receive(lane_state& lane, const slot_step& s);
   void local(const slot_step& s) const;
@@ -74,7 +97,10 @@ private:
   void write_ll(const slot_step& s, std::size_t at, const std::byte* data, std::size_t bytes);
   void reduce_and_send(const slot_step& s, std::size_t at, const std::byte* in, std::size_t bytes);
   void combine(const slot_step& s, const std::byte* in, const std::byte* own, std::byte* out, std::size_t bytes) const;
-  status finish();
+  status finish() {
+    board_->finish(rank_, sequence_);
+    return status::performed;
+  }
 
   std::uint32_t tag_of(const slot_step& s) const { return tag_ ^ s.salt; }
 
@@ -91,12 +117,11 @@ private:
   std::uint32_t bound_lines_ = 0;  ///< that each of them has room for
   std::uint32_t stamp_ = 0;
   std::uint32_t tag_ = 0;
-  int unit_shift_ = 0;       ///< of unit_of(type_, op)
+  int unit_shift_ = 0;       ///< of unit_of(type_, kind_)
   bool found_ring_ = false;  ///< there is another place to look at
   datatype type_ = datatype::u8;
-  datatype kernel_type_ = datatype::u8;  ///< what kernel_ was looked up for
-  op_kind kernel_kind_ = op_kind::user;
-  bool kernel_tiny_ = false;
+  op_kind kind_ = op_kind::user;
+  bool tiny_ = false;  ///< kernel_ is for messages of at most tiny_bytes
 };
 
 }  // namespace troupe
