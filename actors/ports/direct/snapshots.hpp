@@ -15,7 +15,8 @@
 // mark has brought nothing.
 //
 // Where an operation has a root and may run ahead (calls_ahead.hpp), whoever only gives, brings his copy and leaves (direct_ahead.cpp): the
-// places are so many that he may be a few operations ahead.
+// places are so many that he may be some operations ahead. Where ranks share cores, that many are performed between two changes of threads, which
+// take longer than the operations.
 
 #include <array>
 #include <atomic>
@@ -33,7 +34,7 @@ namespace troupe {
 class snapshots {
 public:
   static constexpr int most_ranks = 16;
-  static constexpr std::size_t places = 8;  ///< of a rank
+  static constexpr std::size_t places = 32;  ///< of a rank; as epochs of a slot channel's ring
 
   /// Where in what is brought the first of so many blocks begins: behind a number for each, and one for the end.
   static constexpr std::size_t first_begin(std::size_t blocks) {
