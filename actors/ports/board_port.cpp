@@ -29,32 +29,13 @@ void board_port::start_fitted(remembered_calls::entry& known, const call_buffers
 
 void board_port::start_on(remembered_calls::entry& known, const call_buffers& buffers, std::uint64_t sequence,
                           bool ahead, std::uint64_t history) {
+  if (known.slots == nullptr) return start_direct(known, buffers, sequence, ahead, history);
   const call& what = known.what;
-  const plan& how = *known.how;
-  if (known.slots != nullptr) {
-    const auto& own = ahead ? known.ahead : known.slots;
-    const bool as_planned = what.uniform && what.count == how.count;  // most are, and need no shape
-    const auto& code =
-        as_planned ? own : fitted(known, own, ahead ? known.of_ahead : known.of_slots, shape_of(known, buffers));
-    return start_slots(known, code, buffers, sequence, history);
-  }
-  memory_map memory;
-  memory.input = const_cast<std::byte*>(static_cast<const std::byte*>(buffers.input));
-  memory.output = static_cast<std::byte*>(buffers.output);
-  if (direct_code_ != known.direct) direct_code_ = known.direct;
-  direct_.start(*direct_code_, memory, shape_of(known, buffers), how.work_type, what.reduction, sequence,
-                known.fingerprint ^ history, ahead, &known.of_direct);
-  performer_ = &direct_;
-}
-
-call_shape board_port::shape_of(const remembered_calls::entry& known, const call_buffers& buffers) {
-  const call& what = known.what;
-  call_shape shape{what.count, what.counts, buffers.input_displacements, buffers.output_displacements};
-  shape.element_size = size_of(known.how->work_type);
-  shape.received = what.receive_counts;
-  // Of what is staged the input is packed, wherever its blocks lay.
-  if (!known.stages) shape.lists = known.lists;
-  return shape;
+  const auto& own = ahead ? known.ahead : known.slots;
+  const bool as_planned = what.uniform && what.count == known.how->count;  // most are, and need no shape
+  const auto& code =
+      as_planned ? own : fitted(known, own, ahead ? known.of_ahead : known.of_slots, shape_of(known, buffers));
+  start_slots(known, code, buffers, sequence, history);
 }
 
 /// The plan's program, or the entry's own copy of it where the call has other sizes.

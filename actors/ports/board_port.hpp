@@ -68,8 +68,9 @@ public:
     // written.
     if (board_->done(rank_) < sequence) [[unlikely]]
       board_->finish(rank_, sequence - 1);
-    if (!known.fits_as_planned()) return start_fitted(known, buffers, sequence, ahead, history);
-    start_slots(known, ahead ? known.ahead : known.slots, buffers, sequence, history);
+    if (known.fits_as_planned()) start_slots(known, ahead ? known.ahead : known.slots, buffers, sequence, history);
+    else if (known.is_direct_alone) start_direct(known, buffers, sequence, ahead, history);
+    else start_fitted(known, buffers, sequence, ahead, history);
   }
   /// Runs until nothing can go on. Throws what a user's function throws. A blocking caller asks this in a loop; both classes are final,
   /// so this is a branch and no virtual call.
@@ -92,11 +93,19 @@ public:
 private:
   static constexpr std::size_t unfitted = static_cast<std::size_t>(-1), listed = unfitted - 1;  ///< as fitting::count
 
-  static call_shape shape_of(const remembered_calls::entry& known, const call_buffers& buffers);
+  static call_shape shape_of(const remembered_calls::entry& known, const call_buffers& buffers) {
+    const call& what = known.what;
+    call_shape shape{what.count, what.counts, buffers.input_displacements, buffers.output_displacements};
+    shape.element_size = size_of(known.work_type);
+    shape.received = what.receive_counts;
+    // Of what is staged the input is packed, wherever its blocks lay.
+    if (!known.stages) shape.lists = known.lists;
+    return shape;
+  }
   const void* set_apart(const remembered_calls::entry& known, const call_buffers& buffers);
   std::size_t own_elements(const call& what, const block_run& run, std::size_t i) const;
   std::size_t elements_of(const call& what, const block_run& run) const;
-  /// The same of a call that is staged, that might alias, that is no plan's own size, or that is performed on the direct board.
+  /// The same of a call that is staged, that might alias, or that is no plan's own size.
   void start_fitted(remembered_calls::entry& known, const call_buffers& buffers, std::uint64_t sequence, bool ahead,
                     std::uint64_t history);
   void start_on(remembered_calls::entry& known, const call_buffers& buffers, std::uint64_t sequence, bool ahead,
@@ -116,6 +125,16 @@ private:
     memory.l0 = room(l0_, code->l0_bytes);
     slots_.start(*code, memory, known.work_type, known.what.reduction, sequence, known.fingerprint ^ history);
     performer_ = &slots_;
+  }
+  void start_direct(remembered_calls::entry& known, const call_buffers& buffers, std::uint64_t sequence, bool ahead,
+                    std::uint64_t history) {
+    memory_map memory;
+    memory.input = const_cast<std::byte*>(static_cast<const std::byte*>(buffers.input));
+    memory.output = static_cast<std::byte*>(buffers.output);
+    if (direct_code_ != known.direct) direct_code_ = known.direct;
+    direct_.start(*direct_code_, memory, shape_of(known, buffers), known.work_type, known.what.reduction, sequence,
+                  known.fingerprint ^ history, ahead, &known.of_direct);
+    performer_ = &direct_;
   }
   void conclude_last(void* output);
   void stage(const remembered_calls::entry& known, call_buffers& buffers);

@@ -57,6 +57,7 @@ public:
       may_alias = may_keep_input_apart(*how, what, rank);
       concludes = is_reduction(what.what) && ((stages && how->widened) || divides());
       work_type = how->work_type;
+      is_direct_alone = direct != nullptr && !may_alias;
       if (what.uniform && slots != nullptr && !stages && !may_alias) planned_count = how->count;
     }
     entry(const entry&) = delete;
@@ -80,7 +81,8 @@ public:
     bool may_alias = false;      ///< in some buffers its input has to be kept apart
     bool concludes = false;      ///< its result is divided or rounded
 
-    datatype work_type;  ///< as its plan
+    bool is_direct_alone = false;  ///< performed on the direct board in whatever buffers
+    datatype work_type;            ///< as its plan
     /// Of the calls that the plan's program is performed for as it is.
     std::size_t planned_count = never_as_planned;
 

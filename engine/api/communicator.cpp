@@ -180,8 +180,8 @@ void communicator_state::refuse(rank_t rank, const call_description& what, calle
   refuse_as(*op, rank, what, [&] { cell(rank).submit(op); });
 }
 
-actors::rank_cell::call_end communicator_state::begin_listed(rank_t rank, listed_call&& what,
-                                                             const call_options& options) {
+inline actors::rank_cell::call_end communicator_state::begin_listed(rank_t rank, listed_call&& what,
+                                                                    const call_options& options) {
   if (!may_be_listed(*what.reduction, options) || !look_at_lists(what, rank, ranks)) return call_end::not_begun;
   return cell(rank).perform_listed(what, deadline_for(rank, options.deadline));
 }
