@@ -99,7 +99,7 @@ private:
     shape.element_size = size_of(known.work_type);
     shape.received = what.receive_counts;
     // Of what is staged the input is packed, wherever its blocks lay.
-    if (!known.stages) shape.lists = known.lists;
+    if (!known.stages) shape.lists_number = known.lists_number;
     return shape;
   }
   const void* set_apart(const remembered_calls::entry& known, const call_buffers& buffers);

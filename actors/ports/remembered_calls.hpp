@@ -72,7 +72,7 @@ public:
     std::shared_ptr<const direct_program> direct;
     /// Where blocks differ in size: of the last call that was said by its lists. They have another number in the port's next call with others.
     std::vector<std::size_t> input_displacements, output_displacements;
-    std::uint64_t lists = 0;  ///< 0: they were not compared with those of the call before
+    std::uint64_t lists_number = 0;  ///< 0: they were not compared with those of the call before
     fitting of_slots, of_ahead;
     direct_fit of_direct;
     std::uint64_t fingerprint;
@@ -99,7 +99,7 @@ public:
     /// Takes over what differs within the class. No allocation for sizes of as many blocks.
     void become(const call& c, std::uint64_t&) {
       what.reduction = c.reduction;
-      lists = 0;
+      lists_number = 0;
       if (c.count == what.count && (c.uniform || (c.counts == what.counts && c.receive_counts == what.receive_counts)))
           [[likely]]
         return;
@@ -111,18 +111,18 @@ public:
     /// The same of a call of the class whose blocks differ in size.
     void become(const listed_call& c, std::uint64_t& numbered) {
       const bool same = same_sizes(c.counts, what.counts);
-      if (same && lists != 0 && same_sizes(c.receive_counts, what.receive_counts) &&
+      if (same && lists_number != 0 && same_sizes(c.receive_counts, what.receive_counts) &&
           same_sizes(c.input_displacements, input_displacements) &&
           same_sizes(c.output_displacements, output_displacements))
         return;
-      lists = 0;  // until all is there: there may be no memory for it
+      lists_number = 0;  // until all is there: there may be no memory for it
       copy_sizes(c.counts, what.counts);
       if (!same && traits_of(what.what).v == v_counts::common)
         fingerprint = troupe::fingerprint(what, 0, how->identity);
       copy_sizes(c.receive_counts, what.receive_counts);
       copy_sizes(c.input_displacements, input_displacements);
       copy_sizes(c.output_displacements, output_displacements);
-      lists = ++numbered;
+      lists_number = ++numbered;
     }
     /// The same of a call that differs in nothing else. @pre uniform
     void become(std::size_t count, std::uint64_t&) {

@@ -39,18 +39,18 @@ public:
   void make_room() {
     if (!last_) last_ = std::make_unique<std::array<entry, most_ahead>>();
   }
-  /// The call of that number may run ahead. @param fingerprint of it, without number and history @param lists the number of its lists, as in
+  /// The call of that number may run ahead. @param fingerprint of it, without number and history @param lists_number the number of its lists, as in
   /// call_shape @pre make_room()
   void add(epoch_t epoch, const call& what, const std::shared_ptr<const plan>& how, std::uint64_t fingerprint,
-           std::uint64_t lists = 0) {
+           std::uint64_t lists_number = 0) {
     entry& e = (*last_)[count_++ % most_ahead];
     // A loop of calls finds what it has written the last time. Sizes that only some ranks know are not in the fingerprint.
     if (e.fingerprint != fingerprint) [[unlikely]] {
       e.is(what, how, fingerprint);
-    } else if (!what.uniform && (lists == 0 || lists != e.lists) && e.what.counts != what.counts) {
+    } else if (!what.uniform && (lists_number == 0 || lists_number != e.lists_number) && e.what.counts != what.counts) {
       e.what.counts = what.counts;
     }
-    e.lists = lists;
+    e.lists_number = lists_number;
     e.epoch = epoch;
     e.history = history_;
     history_ += mixed(fingerprint + epoch * 0x9e3779b97f4a7c15u);
@@ -104,7 +104,7 @@ private:
     epoch_t epoch = 0;
     std::uint64_t fingerprint = 0;
     std::uint64_t history = 0;  ///< before it
-    std::uint64_t lists = 0;
+    std::uint64_t lists_number = 0;
     call what;
     std::shared_ptr<const plan> how;
   };

@@ -111,7 +111,7 @@ public:
     inline_history_ = history_so_far();
     port_->start(memory, next_, ahead, inline_history_);
     inline_ahead_ = ahead;
-    note(next_, known.what, known.how, ahead, known.fingerprint, known.lists);
+    note(next_, known.what, known.how, ahead, known.fingerprint, known.lists_number);
     begun_ = ++next_;
     inline_ = true;
   }
@@ -284,8 +284,8 @@ private:
   void tell_outcome(operation& op, const counts_ptr& results, rank_outbox& out);
   void number(operation& op, const failure_ptr& early);
   void note(epoch_t epoch, const call& what, const plan_ptr& how, bool ahead, std::uint64_t fingerprint,
-            std::uint64_t lists = 0) {
-    if (ahead) ahead_.add(epoch, what, how, fingerprint, lists);
+            std::uint64_t lists_number = 0) {
+    if (ahead) ahead_.add(epoch, what, how, fingerprint, lists_number);
     else ahead_.add_strict();
   }
   std::uint64_t history_so_far() const { return options_.tells_history ? ahead_.history() : 0; }

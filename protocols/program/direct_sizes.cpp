@@ -26,7 +26,7 @@ bool direct_sizes::set(const direct_program& code, rank_t rank, const call_shape
   const bool again = equal == equal_ && code.identity == identity_ && shape.element_size == element_size_ &&
                      rank == rank_ && (equal ? shape.count == count_ : has_lists(shape));
   code_ = &code;
-  lists_number_ = shape.lists;
+  lists_number_ = shape.lists_number;
   if (again) return false;
   identity_ = 0;  // no program's, until all is set: there may be no memory for it
   rank_ = rank;
@@ -40,7 +40,7 @@ bool direct_sizes::set(const direct_program& code, rank_t rank, const call_shape
 }
 
 bool direct_sizes::has_lists(const call_shape& shape) const {
-  if (shape.lists != 0 && shape.lists == lists_number_) return true;
+  if (shape.lists_number != 0 && shape.lists_number == lists_number_) return true;
   return same_sizes(shape.counts, mine_.counts) && same_sizes(shape.received, mine_.received) &&
          same_sizes(shape.input_displacements, input_displacements_) &&
          same_sizes(shape.output_displacements, output_displacements_);

@@ -84,7 +84,7 @@ private:
 
   const direct_program* code_ = nullptr;
   std::uint64_t identity_ = 0;      ///< of the program that was set last
-  std::uint64_t lists_number_ = 0;  ///< call_shape::lists
+  std::uint64_t lists_number_ = 0;  ///< call_shape::lists_number
   rank_t rank_ = 0;
   bool equal_ = true, weighed_ = true;
   v_counts form_ = v_counts::none;
