@@ -14,6 +14,7 @@
 #include "engine/api/code_of_call.hpp"
 #include "engine/api/communicator.hpp"
 #include "engine/world/communicator_state.hpp"
+#include "engine/world/division_state.hpp"
 #include "memory/error.hpp"
 #include "memory/word_hash.hpp"
 
@@ -29,19 +30,8 @@ struct TROUPE_INTERNAL communicator::split_call {
   std::int32_t mine[2];           ///< color and key
   std::vector<std::int32_t> all;  ///< everybody's
 
-  std::vector<rank_t> members() const;
   failure_ptr conclude(epoch_t which, failure_ptr why);
 };
-
-std::vector<rank_t> communicator::split_call::members() const {
-  std::vector<rank_t> result;
-  result.reserve(static_cast<std::size_t>(whole->of->ranks));
-  for (rank_t r = 0; r < whole->of->ranks; ++r)
-    if (all[2 * static_cast<std::size_t>(r)] == mine[0]) result.push_back(r);
-  const auto key = [&](rank_t r) { return std::pair{all[2 * static_cast<std::size_t>(r) + 1], r}; };
-  std::sort(result.begin(), result.end(), [&](rank_t a, rank_t b) { return key(a) < key(b); });
-  return result;
-}
 
 /// On whichever thread ends the exchange. The number of the operation names the split, the same at every rank; ranks need not have
 /// succeeded with the same splits before.
@@ -59,7 +49,7 @@ failure_ptr communicator::split_call::conclude(epoch_t which, failure_ptr why) {
     return nullptr;
   }
   try {
-    const std::vector<rank_t> ranks = members();
+    const std::vector<rank_t> ranks = members_of_part(all, mine[0]);
     auto i = std::make_shared<impl>();
     const auto make = [&] {
       std::vector<int> places;

@@ -4,13 +4,11 @@
 
 #include <cstddef>
 #include <functional>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <span>
-#include <utility>
-#include <vector>
 
+#include "engine/world/division_state.hpp"
 #include "protocols/chunk.hpp"
 
 namespace troupe {
@@ -35,22 +33,10 @@ public:
   std::size_t open() const;
 
 private:
-  struct part {
-    std::shared_ptr<communicator_state> made;
-    std::vector<rank_t> members;
-    std::vector<rank_t> settled;  ///< of them, those that live in this process: took it, or gave it up
-  };
-  using parts = std::map<std::pair<epoch_t, int>, part>;
-
   std::unique_lock<std::mutex> lock() const;
-  void settle(parts::iterator which, rank_t rank);
-
-  /// What failed before any rank had its part. Most never come up again, as no rank gets one.
-  static constexpr std::size_t most_given_up = 64;
 
   mutable std::mutex mutex_;  // once a rank and split
-  parts parts_;
-  std::vector<std::pair<epoch_t, rank_t>> given_up_;  ///< the oldest first
+  division_state<std::shared_ptr<communicator_state>> parts_;
   int spins_;
 };
 

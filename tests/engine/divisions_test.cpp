@@ -31,6 +31,14 @@ std::string barrier_by(communicator_state& part, troupe::rank_t rank) {
 
 }  // namespace
 
+TEST_CASE("a part's ranks stand in the order of their keys, and of one key as in the whole") {
+  using ranks = std::vector<troupe::rank_t>;
+  const std::array<std::int32_t, 10> all{1, 5, 0, 9, 1, -2, -1, 0, 1, 5};
+  CHECK(troupe::members_of_part(all, 1) == ranks{2, 0, 4});
+  CHECK(troupe::members_of_part(all, 0) == ranks{1});
+  CHECK(troupe::members_of_part(all, 7).empty());
+}
+
 TEST_CASE("a part is made once, and forgotten when all have taken it or given it up") {
   maker make;
   const std::function<std::shared_ptr<communicator_state>()> call = std::ref(make);

@@ -4,9 +4,12 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/tools/simulate/campaign.hpp"
+#include "engine/world/division_state.hpp"
 #include "memory/error.hpp"
 #include "protocols/choreographies/choreography.hpp"
 
@@ -46,6 +49,46 @@ int choreography_named(std::string_view wanted) {
   const auto all = all_choreographies();
   return static_cast<int>(std::find_if(all.begin(), all.end(), [&](const auto* c) { return c->name == wanted; }) -
                           all.begin());
+}
+
+/// All ranks are divided by these colors and keys, and each part performs an all-reduce.
+item split_item(int id, const std::vector<std::int32_t>& divided, const way& how) {
+  item it = collective_item(id, collective::all_gather, 2, how);
+  it.what.purpose = call_purpose::split;
+  it.divided = divided;
+  for (std::int32_t color = 0; color < 3; ++color) {
+    part_of_split part;
+    part.color = color;
+    part.what.ranks = static_cast<int>(members_of_part(divided, color).size());
+    part.what.items = {collective_item(0, collective::all_reduce, 13, way{})};
+    if (part.what.ranks > 0) it.parts.push_back(part);
+  }
+  return it;
+}
+
+/// Over the boards, so that ranks end at different times.
+scenario splitting() {
+  scenario s;
+  s.ranks = 4;
+  way quick;
+  quick.choreography = choreography_named("one_shot");
+  quick.port = port_kind::ll;
+  s.items = {split_item(0, {1, 5, 0, 0, 1, -5, 1, 5}, quick), collective_item(1, collective::all_reduce, 5, way{})};
+  return s;
+}
+
+simulation_result told(scenario s, std::uint64_t seed, mutant broken = mutant::none) {
+  plan_source plans;
+  simulation_options options;
+  options.trace = true;
+  options.broken = broken;
+  s.seed = seed;
+  return simulation(s, plans, options).run();
+}
+
+bool tells(const simulation_result& r, std::string_view text) {
+  return std::any_of(r.trace.begin(), r.trace.end(),
+                     [&](const std::string& line) { return line.find(text) != std::string::npos; });
 }
 
 /// The scenario under many schedules.
@@ -184,6 +227,74 @@ TEST_CASE("faults are named, and an unknown name gets a suggestion") {
   CHECK_FALSE(parse_faults("lose,kill").cancel);
   CHECK_FALSE(parse_faults("none").any());
   CHECK_THROWS_WITH_AS(static_cast<void>(parse_faults("loose")), doctest::Contains("did you mean lose?"), error);
+}
+
+// -- splits ------------------------------------------------------------------------------------------------------------------------
+
+TEST_CASE("ranks that split have communicators of their own, in which they go on beside the whole and after it") {
+  check_schedules(splitting(), 500);
+  const simulation_result r = told(splitting(), 1);
+  CHECK(r.failed == 0);
+  CHECK(r.performed == 4 + 4 + 4);
+  CHECK(tells(r, "world.split0(1): rank 2 takes its place"));
+  CHECK(tells(r, "world.split0(0): collective 0 all_reduce(count 13, i32, sum) on rank 0 is performed"));
+}
+
+TEST_CASE("whatever happens to a split, who has its part hears of those who never will") {
+  using kind = disturbance::kind;
+  std::uint64_t gave_up = 0;
+  for (const kind what : {kind::kill, kind::abort, kind::cancel, kind::deadline, kind::leave, kind::refuse, kind::skip})
+    for (const std::int64_t after : {0, 1'000, 3'000, 8'000}) {
+      scenario s = splitting();
+      disturbance x;
+      x.what = what;
+      x.rank = 2;
+      x.item = 0;
+      x.after_ns = after;
+      s.disturbances = {x};
+      CAPTURE(name(what));
+      CAPTURE(after);
+      check_schedules(s, 60);
+      for (std::uint64_t seed = 1; seed <= 30; ++seed) gave_up += tells(told(s, seed), "never takes its place");
+    }
+  CHECK(gave_up > 0);
+}
+
+TEST_CASE("a rank that gathers as much while the others split has called something else, and the reason names both") {
+  scenario s = splitting();
+  disturbance x;
+  x.what = disturbance::kind::other_call;
+  x.rank = 3;
+  x.item = 0;
+  item other = s.items[0];
+  other.divided.clear();
+  other.parts.clear();
+  for (const call_purpose purpose : {call_purpose::itself, call_purpose::duplicate}) {
+    other.what.purpose = purpose;
+    x.instead = {other};
+    s.disturbances = {x};
+    check_schedules(s, 200);
+    const simulation_result r = told(s, 1);
+    CHECK(tells(r, "ranks 0–2: split()"));
+    CHECK(tells(r, "rank 3: " + to_string(other.what)));
+    CHECK_FALSE(tells(r, "takes its place"));
+    CHECK_FALSE(told(s, 1, mutant::purpose_forgotten).ok());
+  }
+}
+
+TEST_CASE("a failing split is made smaller, and what is needed of its parts stays") {
+  plan_source plans;
+  simulation_options broken;
+  broken.broken = mutant::members_by_rank;
+  scenario s = splitting();
+  s.seed = 1;
+  REQUIRE_FALSE(simulation(s, plans, broken).run().ok());
+  const shrunk small = shrink(s, plans, broken);
+  CHECK(small.what.size() < s.size());
+  CHECK(small.what.items.size() == 1);
+  CHECK(small.what.ranks == 3);  // rank 0 and the one that is to stand before it
+  CHECK(small.what.to_string().find("color/key of each rank: 1/5, 0/0, 1/-5") != std::string::npos);
+  CHECK(small.fault.find("should be rank") != std::string::npos);
 }
 
 // -- what simulation has found ----------------------------------------------------------------------------------------------------

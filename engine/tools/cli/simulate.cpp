@@ -33,8 +33,8 @@ constexpr const char* footer = R"(Examples:
   troupe simulate --mutant list
   troupe simulate --processes 2-5 --seeds 1-10000  a job of several processes, and who is lost
 
-Random programs (collectives of all kinds, sends and receives, blocking and not) on random plans, performed by the very states that
-an engine runs, in one thread under a virtual clock. The seed says what is called and what goes wrong: messages lost, doubled, late
+Random programs (collectives of all kinds, sends and receives, splits and what is called in their parts, blocking and not) on random
+plans, performed by the very states that an engine runs, in one thread under a virtual clock. The seed says what is called and what goes wrong: messages lost, doubled, late
 and overtaking each other, ranks killed, cancelled, stopped by deadlines and aborts, ranks that leave or call something else.
 
 Checked at every event: results, buffers that were given back, credits, and that every error is true and the same everywhere; and

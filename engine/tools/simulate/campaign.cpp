@@ -63,50 +63,48 @@ private:
     return true;
   }
 
-  bool fewer_disturbances() {
+  /// With the number of each scenario that there is, the whole and its parts.
+  template <class Pass>
+  bool in_each(const Pass& pass) {
     bool any = false;
-    for (std::size_t i = 0; i < best_.what.disturbances.size();) {
-      scenario s = best_.what;
-      s.disturbances.erase(s.disturbances.begin() + static_cast<std::ptrdiff_t>(i));
-      if (try_it(std::move(s))) any = true;
-      else ++i;
-    }
+    for (std::size_t n = 0; n < best_.what.all().size(); ++n) any = pass(n) || any;
     return any;
   }
 
+  bool fewer_disturbances() {
+    return in_each([this](std::size_t n) {
+      bool any = false;
+      for (std::size_t i = 0; i < best_.what.all()[n]->disturbances.size();) {
+        scenario s = best_.what;
+        auto& list = s.all()[n]->disturbances;
+        list.erase(list.begin() + static_cast<std::ptrdiff_t>(i));
+        if (try_it(std::move(s))) any = true;
+        else ++i;
+      }
+      return any;
+    });
+  }
+
   bool fewer_items() {
-    bool any = false;
-    for (std::size_t i = best_.what.items.size(); i-- > 0;) {
-      scenario s = best_.what;
-      const int id = s.items[i].id;
-      s.items.erase(s.items.begin() + static_cast<std::ptrdiff_t>(i));
-      std::erase_if(s.disturbances, [&](const disturbance& x) { return x.item == id; });
-      any = try_it(std::move(s)) || any;
-    }
-    return any;
+    return in_each([this](std::size_t n) {
+      bool any = false;
+      for (std::size_t i = best_.what.all()[n]->items.size(); i-- > 0;) {
+        scenario s = best_.what;
+        scenario& in = *s.all()[n];
+        const int id = in.items[i].id;
+        in.items.erase(in.items.begin() + static_cast<std::ptrdiff_t>(i));
+        std::erase_if(in.disturbances, [&](const disturbance& x) { return x.item == id; });
+        any = try_it(std::move(s)) || any;
+      }
+      return any;
+    });
   }
 
   /// The last rank goes, if no message and no root needs it.
   bool fewer_ranks() {
-    const int last = best_.what.ranks - 1;
-    if (last < 1) return false;
+    if (best_.what.ranks < 2) return false;
     scenario s = best_.what;
-    s.ranks = last;
-    std::erase_if(s.disturbances, [&](const disturbance& x) { return x.rank == last; });
-    const auto fits = [&](item& it) {
-      if (it.pair) return it.from < last && it.to < last;
-      if (it.what.outcome_of) return true;
-      if (has_root(it.what.what) && it.what.root == last) return false;
-      if (!it.what.uniform) it.counts.resize(static_cast<std::size_t>(block_count(it.what.what, last)));
-      const call c = call_of(it, last, has_root(it.what.what) ? it.what.root : 0);
-      return plans_.plan_for(c, last, it.how, it.what.uniform ? nullptr : &it.counts) != nullptr;
-    };
-    for (item& it : s.items)
-      if (!fits(it)) return false;
-    for (disturbance& x : s.disturbances)
-      for (item& it : x.instead)
-        if (!fits(it)) return false;
-    return try_it(std::move(s));
+    return leave_out_ranks(s, s.ranks - 1, plans_) && try_it(std::move(s));
   }
 
   bool calmer() {
@@ -121,18 +119,27 @@ private:
     without([](scenario& s) { return std::exchange(s.late_percent, 0) != 0; });
     without([](scenario& s) { return std::exchange(s.calm, 1) == 0; });
     without([](scenario& s) { return std::exchange(s.dma, false); });
-    without([](scenario& s) { return std::exchange(s.leave_late, false); });
+    without([](scenario& s) {
+      bool any_lives = false;
+      for (scenario* one : s.all()) any_lives = std::exchange(one->leave_late, false) || any_lives;
+      return any_lives;
+    });
     without([](scenario& s) { return std::exchange(s.first, std::uint64_t{0}) != 0; });
     return any;
   }
 
   bool smaller_counts() {
+    return in_each([this](std::size_t n) { return smaller_counts_of(n); });
+  }
+
+  bool smaller_counts_of(std::size_t n) {
     bool any = false;
-    for (std::size_t i = 0; i < best_.what.items.size(); ++i) {
-      scenario s = best_.what;
+    for (std::size_t i = 0; i < best_.what.all()[n]->items.size(); ++i) {
+      scenario whole = best_.what;
+      scenario& s = *whole.all()[n];
       item& it = s.items[i];
       // Calls that are alike are planned alike, so only a call of its own may change.
-      if (!it.what.uniform || it.what.count <= 1) continue;
+      if (!it.what.uniform || it.what.count <= 1 || it.splits()) continue;
       it.what.count = 1;
       if (it.what.pieces > 0) partition_call(it.what, it.what.pieces, {});
       const auto alike = [&](const item& other) {
@@ -141,7 +148,7 @@ private:
       };
       if (!it.pair && std::any_of(s.items.begin(), s.items.end(), alike)) continue;
       if (!it.pair && plans_.plan_for(call_of(it, s.ranks, it.what.root), s.ranks, it.how) == nullptr) continue;
-      any = try_it(std::move(s)) || any;
+      any = try_it(std::move(whole)) || any;
     }
     return any;
   }

@@ -73,6 +73,13 @@ constexpr std::array entries{
     mutant_entry{mutant::announced_early, "announced_early", "a piece counts as ready before its elements are written"},
     mutant_entry{mutant::arrived_early, "arrived_early", "a piece of the output is taken for arrived before it is"},
     mutant_entry{mutant::drop_news, "drop_news", "nobody is told of what has come for it over a board of links"},
+    mutant_entry{mutant::members_by_rank, "members_by_rank",
+                 "the ranks of a part are in the whole's order, not by key"},
+    mutant_entry{mutant::purpose_forgotten, "purpose_forgotten",
+                 "a split does not say that it is one, but the all-gather that it is made of"},
+    mutant_entry{mutant::drop_gave_up, "drop_gave_up", "a part does not hear of the ranks whose split failed"},
+    mutant_entry{mutant::split_misnumbered, "split_misnumbered",
+                 "a rank looks for its part under another split's number"},
 };
 }  // namespace
 

@@ -78,6 +78,11 @@ enum class mutant : std::uint8_t {
   announced_early,
   arrived_early,
   drop_news,
+  // Of splits.
+  members_by_rank,
+  purpose_forgotten,
+  drop_gave_up,
+  split_misnumbered,
 };
 
 struct mutant_entry {

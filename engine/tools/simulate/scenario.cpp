@@ -6,6 +6,7 @@
 
 #include "engine/tools/simulate/dice.hpp"
 #include "engine/tools/simulate/virtual_time.hpp"
+#include "engine/world/division_state.hpp"
 #include "memory/error.hpp"
 #include "memory/kernels/kernels.hpp"
 #include "memory/spelling.hpp"
@@ -16,7 +17,10 @@ namespace troupe::simulate {
 
 namespace {
 
-enum purpose : std::uint64_t { of_scenario = 1, of_item, of_disturbance, of_ports, of_sends };
+enum purpose : std::uint64_t { of_scenario = 1, of_item, of_disturbance, of_ports, of_sends, of_split };
+
+/// One of so many seeds has a split.
+constexpr std::uint64_t seeds_a_split = 8;
 
 constexpr std::array all_collectives{collective::all_reduce, collective::all_gather, collective::reduce_scatter,
                                      collective::broadcast,  collective::reduce,     collective::gather,
@@ -128,7 +132,7 @@ item draw_collective(int id, int ranks, int channels, plan_source& plans, dice& 
 }
 
 /// The planner plans calls that are alike alike, whatever their blocks' sizes; those which that way cannot take are another one's.
-void plan_alike(scenario& s, item& it, plan_source& plans) {
+void plan_alike(const scenario& s, item& it, plan_source& plans) {
   const std::uint64_t mine = fingerprint(it.what, 0);
   const item* like = nullptr;
   const auto look = [&](const item& other) {
@@ -179,7 +183,24 @@ std::int64_t draw_time(dice& d) {
   return d.any_of<std::int64_t>({0, 500, 3 * us, 20 * us, 100 * us, 2 * ms, 7 * ms, 60 * ms, 200 * ms});
 }
 
-void draw_disturbance(scenario& s, const fault_kinds& may, plan_source& plans, dice& d) {
+/// What a rank calls while the others call `at`.
+item draw_other_call(const scenario& s, const item& at, plan_source& plans, dice& d) {
+  item other = at;
+  if (at.pair) {
+    other.what.count = at.what.count + 1 + d.below(3);
+  } else if (d.one_in(2)) {
+    other = draw_collective(at.id, s.ranks, s.channels, plans, d);
+  } else {
+    other.what.count = at.what.uniform && at.what.what != collective::barrier ? at.what.count + 1 : 0;
+    if (other.what.pieces > 0) partition_call(other.what, other.what.pieces, {});
+    if (!other.what.uniform || at.what.what == collective::barrier || !can_perform(other, s.ranks, plans))
+      other = draw_collective(at.id, s.ranks, s.channels, plans, d);
+  }
+  if (!other.pair) plan_alike(s, other, plans);
+  return other;
+}
+
+std::vector<disturbance::kind> kinds_of(const fault_kinds& may) {
   using kind = disturbance::kind;
   std::vector<kind> kinds;
   if (may.mismatch) kinds.insert(kinds.end(), {kind::other_call, kind::skip});
@@ -190,6 +211,12 @@ void draw_disturbance(scenario& s, const fault_kinds& may, plan_source& plans, d
   if (may.refuse) kinds.push_back(kind::refuse);
   if (may.kill) kinds.push_back(kind::kill);
   if (may.abort) kinds.push_back(kind::abort);
+  return kinds;
+}
+
+void draw_disturbance(scenario& s, const fault_kinds& may, plan_source& plans, dice& d) {
+  using kind = disturbance::kind;
+  const std::vector<kind> kinds = kinds_of(may);
   if (kinds.empty() || s.items.empty()) return;
   disturbance x;
   x.what = d.pick(kinds);
@@ -211,23 +238,130 @@ void draw_disturbance(scenario& s, const fault_kinds& may, plan_source& plans, d
     if (found == s.items.end()) return;
     x.item = found->id;
   }
-  if (x.what == kind::other_call) {
-    item other = at;
-    if (at.pair) {
-      other.what.count = at.what.count + 1 + d.below(3);
-    } else if (d.one_in(2)) {
-      other = draw_collective(at.id, s.ranks, s.channels, plans, d);
-    } else {
-      other.what.count = at.what.uniform && at.what.what != collective::barrier ? at.what.count + 1 : 0;
-      if (other.what.pieces > 0) partition_call(other.what, other.what.pieces, {});
-      if (!other.what.uniform || at.what.what == collective::barrier || !can_perform(other, s.ranks, plans))
-        other = draw_collective(at.id, s.ranks, s.channels, plans, d);
-    }
-    if (!other.pair) plan_alike(s, other, plans);
-    x.instead.push_back(std::move(other));
-  }
+  if (x.what == kind::other_call) x.instead.push_back(draw_other_call(s, at, plans, d));
   if (x.what == kind::kill || x.what == kind::abort) x.item = -1;
   s.disturbances.push_back(std::move(x));
+}
+
+/// What a scenario's ranks call, one after the other.
+void draw_items(scenario& s, int items, bool repeat, plan_source& plans) {
+  for (int i = 0; i < items; ++i) {
+    dice own(s.seed, {of_item, static_cast<std::uint64_t>(i)});
+    if (repeat && i > 0 && own.percent(60)) {
+      s.items.push_back(s.items.back());
+      s.items.back().id = i;
+    } else {
+      if (i > 0 && own.percent(15)) {
+        s.items.push_back(draw_outcome(i, s, own));
+        continue;
+      }
+      item it = own.percent(25) ? draw_pair(i, s.ranks, own) : draw_collective(i, s.ranks, s.channels, plans, own);
+      if (!it.pair) plan_alike(s, it, plans);
+      s.items.push_back(std::move(it));
+    }
+  }
+}
+
+// -- splits -------------------------------------------------------------------------------------------------------------------
+
+/// A color and a key of each rank: all alike, some, none; and some ranks that want no part.
+std::vector<std::int32_t> draw_colors_and_keys(int ranks, dice& d) {
+  std::vector<std::int32_t> all;
+  const int colors = d.any_of({1, 1, 2, 2, 3, ranks}), keys = d.between(0, 3);
+  const bool some_stay = d.one_in(4);
+  for (rank_t r = 0; r < ranks; ++r) {
+    all.push_back(some_stay && d.one_in(3) ? -1 : static_cast<std::int32_t>(d.index(static_cast<std::size_t>(colors))));
+    all.push_back(keys == 0 ? 0 : keys == 1 ? r : keys == 2 ? ranks - r : d.between(-2, 2));
+  }
+  return all;
+}
+
+/// A rank that calls something else than a split: mostly what has as many bytes to exchange in the same way.
+item draw_no_split(const scenario& s, const item& at, plan_source& plans, dice& d) {
+  if (d.one_in(3)) {
+    item other = draw_collective(at.id, s.ranks, s.channels, plans, d);
+    plan_alike(s, other, plans);
+    return other;
+  }
+  item other = at;
+  other.divided.clear();
+  other.parts.clear();
+  other.what.purpose = d.one_in(3) ? call_purpose::duplicate : call_purpose::itself;
+  if (other.what.purpose == at.what.purpose) other.what.purpose = call_purpose::itself;
+  return other;
+}
+
+void disturb_split(scenario& s, const item& at, const fault_kinds& may, plan_source& plans, dice& d) {
+  using kind = disturbance::kind;
+  std::vector<kind> kinds = kinds_of(may);
+  std::erase(kinds, kind::raise);
+  if (kinds.empty()) return;
+  disturbance x;
+  x.what = d.pick(kinds);
+  x.rank = d.between(0, s.ranks - 1);
+  x.item = at.id;
+  x.after_ns = d.any_of<std::int64_t>({0, 1 * us, 3 * us, 10 * us, 40 * us, 1 * ms});
+  if (x.what == kind::other_call) x.instead.push_back(draw_no_split(s, at, plans, d));
+  s.disturbances.push_back(std::move(x));
+}
+
+bool goes_missing(const scenario& s) {
+  const auto by = [&](const disturbance& x) {
+    return x.what == disturbance::kind::skip || x.what == disturbance::kind::other_call ||
+           (x.what == disturbance::kind::leave && s.leave_late);
+  };
+  const auto in = [](const item& it) {
+    return std::any_of(it.parts.begin(), it.parts.end(), [](const part_of_split& p) { return goes_missing(p.what); });
+  };
+  return s.lose_percent > 0 || std::any_of(s.disturbances.begin(), s.disturbances.end(), by) ||
+         std::any_of(s.items.begin(), s.items.end(), in);
+}
+
+void add_split(scenario& s, const fault_kinds& may, bool again, plan_source& plans, dice& d);
+
+part_of_split draw_part(const scenario& whole, const item& split, std::int32_t color, const fault_kinds& may,
+                        bool again, plan_source& plans) {
+  part_of_split p;
+  p.color = color;
+  p.what.seed = mix(whole.seed ^ static_cast<std::uint64_t>(split.id) << 32 ^ static_cast<std::uint64_t>(color) << 48);
+  p.what.ranks = static_cast<int>(members_of_part(split.divided, color).size());
+  p.what.channels = whole.channels;
+  dice d(p.what.seed, {of_scenario});
+  p.what.leave_late = d.one_in(3);
+  draw_items(p.what, d.between(0, 3), d.one_in(4), plans);
+  if (again && d.one_in(4)) add_split(p.what, may, false, plans, d);
+  for (int i = d.any_of({0, 0, 1}); i > 0; --i) draw_disturbance(p.what, may, plans, d);
+  return p;
+}
+
+/// @param again parts may be split, too
+void add_split(scenario& s, const fault_kinds& may, bool again, plan_source& plans, dice& d) {
+  item it;
+  it.id = static_cast<int>(s.items.size());
+  it.what.what = collective::all_gather;
+  it.what.type = datatype::i32;
+  it.what.count = 2;
+  it.what.purpose = d.one_in(5) ? call_purpose::duplicate : call_purpose::split;
+  it.divided = draw_colors_and_keys(s.ranks, d);
+  if (it.what.purpose == call_purpose::duplicate)
+    for (rank_t r = 0; r < s.ranks; ++r) {
+      it.divided[2 * static_cast<std::size_t>(r)] = 0;
+      it.divided[2 * static_cast<std::size_t>(r) + 1] = r;
+    }
+  do it.how = draw_way(it, s.channels, d);
+  while (!can_perform(it, s.ranks, plans));
+  for (std::int32_t color = 0; color < s.ranks; ++color)
+    if (!members_of_part(it.divided, color).empty()) it.parts.push_back(draw_part(s, it, color, may, again, plans));
+  for (int i = d.any_of({0, 1, 1, 2}); i > 0; --i) disturb_split(s, it, may, plans, d);
+  s.items.insert(s.items.begin() + static_cast<std::ptrdiff_t>(d.index(s.items.size() + 1)), std::move(it));
+}
+
+/// Drawn behind everything else, so that seeds without one mean what they meant before there were splits.
+void draw_split(scenario& s, const fault_kinds& may, plan_source& plans) {
+  dice d(s.seed, {of_split});
+  if (!d.one_in(seeds_a_split)) return;
+  add_split(s, may, true, plans, d);
+  s.strangers = s.strangers && !goes_missing(s);
 }
 
 std::string time_text(std::int64_t ns) {
@@ -235,6 +369,8 @@ std::string time_text(std::int64_t ns) {
   if (ns % us == 0) return std::to_string(ns / us) + " us";
   return std::to_string(ns) + " ns";
 }
+
+std::string plural_ranks(int ranks) { return std::to_string(ranks) + (ranks == 1 ? " rank" : " ranks"); }
 
 std::string describe(const item& it) {
   if (it.pair)
@@ -254,6 +390,31 @@ std::string describe(const item& it) {
   if (it.how.port == port_kind::mailbox)
     text += ", credits " + std::to_string(it.how.credits) + ", channels " + std::to_string(it.how.channels) +
             ", slices " + std::to_string(it.how.slices);
+  for (std::size_t r = 0; 2 * r < it.divided.size(); ++r)
+    text += (r == 0 ? "; color/key of each rank: " : ", ") + std::to_string(it.divided[2 * r]) + '/' +
+            std::to_string(it.divided[2 * r + 1]);
+  return text;
+}
+
+/// @param indent of the items of a part
+std::string describe_program(const scenario& s, const std::string& indent) {
+  std::string text;
+  for (const item& it : s.items) {
+    text += "\n" + indent + "item " + std::to_string(it.id) + ": " + describe(it);
+    for (const part_of_split& p : it.parts)
+      text += "\n" + indent + "  part " + std::to_string(p.color) + ": seed " + std::to_string(p.what.seed) + ", " +
+              plural_ranks(p.what.ranks) + (p.what.leave_late ? ", handles live to the end" : "") +
+              describe_program(p.what, indent + "    ");
+  }
+  for (const disturbance& x : s.disturbances) {
+    text += "\n" + indent + "rank " + std::to_string(x.rank) + ": " + std::string{name(x.what)};
+    if (x.item >= 0) text += " at item " + std::to_string(x.item);
+    using kind = disturbance::kind;
+    if (x.what == kind::cancel || x.what == kind::deadline || x.what == kind::kill || x.what == kind::abort)
+      text += ", after " + time_text(x.after_ns);
+    if (x.what == kind::raise) text += ", at its call " + std::to_string(x.number);
+    for (const item& other : x.instead) text += ": " + describe(other);
+  }
   return text;
 }
 
@@ -348,25 +509,14 @@ scenario make_scenario(std::uint64_t seed, const scenario_limits& limits, plan_s
   s.most_ahead = static_cast<unsigned>(d.between(1, 4));
   const int items = d.between(1, limits.most_items);
   const bool repeat = d.one_in(4);
-  for (int i = 0; i < items; ++i) {
-    dice own(seed, {of_item, static_cast<std::uint64_t>(i)});
-    if (repeat && i > 0 && own.percent(60)) {
-      s.items.push_back(s.items.back());
-      s.items.back().id = i;
-    } else {
-      if (i > 0 && own.percent(15)) {
-        s.items.push_back(draw_outcome(i, s, own));
-        continue;
-      }
-      item it = own.percent(25) ? draw_pair(i, s.ranks, own) : draw_collective(i, s.ranks, s.channels, plans, own);
-      if (!it.pair) plan_alike(s, it, plans);
-      s.items.push_back(std::move(it));
-    }
-  }
+  draw_items(s, items, repeat, plans);
   if (dice own(seed, {of_sends, 1}); s.sends_are_left && s.ranks > 1 && own.one_in(5)) draw_burst(s, own);
   const fault_kinds& may = limits.faults;
   const int calm = d.between(0, 9);
-  if (calm < 2) return s;
+  if (calm < 2) {
+    draw_split(s, parse_faults("none"), plans);
+    return s;
+  }
   if (may.delay) s.late_percent = d.any_of({0, 2, 10, 30});
   if (may.twice) s.twice_percent = d.any_of({0, 0, 5, 30});
   if (may.lose) s.lose_percent = d.any_of({0, 0, 0, 0, 2, 10});
@@ -376,18 +526,13 @@ scenario make_scenario(std::uint64_t seed, const scenario_limits& limits, plan_s
     draw_disturbance(s, may, plans, own);
   }
   // Where calls go missing for good, only who knows all callers can find out.
-  const bool goes_missing =
-      s.lose_percent > 0 || std::any_of(s.disturbances.begin(), s.disturbances.end(), [&](const disturbance& x) {
-        return x.what == disturbance::kind::skip || x.what == disturbance::kind::other_call ||
-               (x.what == disturbance::kind::leave && s.leave_late);
-      });
-  s.strangers = !goes_missing && d.one_in(2);
+  s.strangers = !goes_missing(s) && d.one_in(2);
+  draw_split(s, may, plans);
   return s;
 }
 
 std::string scenario::to_string() const {
-  std::string text = "seed " + std::to_string(seed) + ": " + std::to_string(ranks) +
-                     (ranks == 1 ? " rank, " : " ranks, ") + std::to_string(channels) +
+  std::string text = "seed " + std::to_string(seed) + ": " + plural_ranks(ranks) + ", " + std::to_string(channels) +
                      (channels == 1 ? " channel" : " channels");
   if (first != 0) text += ", first number " + std::to_string(first);
   if (dma) text += ", with DMA engines";
@@ -400,17 +545,64 @@ std::string scenario::to_string() const {
   if (lose_percent > 0) text += ", " + std::to_string(lose_percent) + " % of the chunks lost";
   if (twice_percent > 0) text += ", " + std::to_string(twice_percent) + " % twice";
   if (late_percent > 0) text += ", " + std::to_string(late_percent) + " % of the messages late";
-  for (const item& it : items) text += "\n  item " + std::to_string(it.id) + ": " + describe(it);
-  for (const disturbance& x : disturbances) {
-    text += "\n  rank " + std::to_string(x.rank) + ": " + std::string{name(x.what)};
-    if (x.item >= 0) text += " at item " + std::to_string(x.item);
-    using kind = disturbance::kind;
-    if (x.what == kind::cancel || x.what == kind::deadline || x.what == kind::kill || x.what == kind::abort)
-      text += ", after " + time_text(x.after_ns);
-    if (x.what == kind::raise) text += ", at its call " + std::to_string(x.number);
-    for (const item& other : x.instead) text += ": " + describe(other);
-  }
-  return text;
+  return text + describe_program(*this, "  ");
+}
+
+std::size_t scenario::size() const {
+  std::size_t all = items.size() * 4 + disturbances.size() * 2 + static_cast<std::size_t>(ranks);
+  for (const item& it : items)
+    for (const part_of_split& p : it.parts) all += p.what.size();
+  return all;
+}
+
+std::vector<scenario*> scenario::all() {
+  std::vector<scenario*> found{this};
+  for (item& it : items)
+    for (part_of_split& p : it.parts) {
+      const std::vector<scenario*> inside = p.what.all();
+      found.insert(found.end(), inside.begin(), inside.end());
+    }
+  return found;
+}
+
+bool scenario::disturbed() const {
+  return !disturbances.empty() || std::any_of(items.begin(), items.end(), [](const item& it) {
+    return std::any_of(it.parts.begin(), it.parts.end(), [](const part_of_split& p) { return p.what.disturbed(); });
+  });
+}
+
+const part_of_split* part_for(const item& of, std::int32_t color) {
+  const auto at =
+      std::find_if(of.parts.begin(), of.parts.end(), [&](const part_of_split& p) { return p.color == color; });
+  return at == of.parts.end() ? nullptr : &*at;
+}
+
+namespace {
+
+bool leave_out_ranks(item& it, int ranks, plan_source& plans) {
+  if (it.pair) return it.from < ranks && it.to < ranks;
+  if (it.what.outcome_of) return true;
+  if (has_root(it.what.what) && it.what.root >= ranks) return false;
+  if (!it.what.uniform) it.counts.resize(static_cast<std::size_t>(block_count(it.what.what, ranks)));
+  if (!can_perform(it, ranks, plans)) return false;
+  if (!it.splits()) return true;
+  it.divided.resize(2 * static_cast<std::size_t>(ranks));
+  std::erase_if(it.parts, [&](const part_of_split& p) { return members_of_part(it.divided, p.color).empty(); });
+  return std::all_of(it.parts.begin(), it.parts.end(), [&](part_of_split& p) {
+    const auto left = static_cast<int>(members_of_part(it.divided, p.color).size());
+    return left == p.what.ranks || simulate::leave_out_ranks(p.what, left, plans);
+  });
+}
+
+}  // namespace
+
+bool leave_out_ranks(scenario& of, int ranks, plan_source& plans) {
+  of.ranks = ranks;
+  std::erase_if(of.disturbances, [&](const disturbance& x) { return x.rank >= ranks; });
+  const auto fits = [&](item& it) { return leave_out_ranks(it, ranks, plans); };
+  return std::all_of(of.items.begin(), of.items.end(), fits) &&
+         std::all_of(of.disturbances.begin(), of.disturbances.end(),
+                     [&](disturbance& x) { return std::all_of(x.instead.begin(), x.instead.end(), fits); });
 }
 
 }  // namespace troupe::simulate

@@ -33,6 +33,8 @@ struct fault_kinds {
 /// "all", "none", or names with commas between. Throws error(bad_config).
 fault_kinds parse_faults(const std::string& text);
 
+struct part_of_split;
+
 /// One call that all ranks make, or one message from one rank to another.
 struct item {
   int id = 0;  ///< names its random choices; stays when others are taken out
@@ -43,6 +45,9 @@ struct item {
   std::vector<std::size_t> counts;  ///< v-forms: of all blocks
   int asks_about = -1;              ///< with what.outcome_of: id of the item whose outcome is asked for
   way how;
+  std::vector<std::int32_t> divided;  ///< of a split: color and key of each rank
+  std::vector<part_of_split> parts;   ///< and what those of a color call in their part
+  bool splits() const { return !divided.empty(); }
 };
 
 /// Something that one rank does differently, or that happens to it.
@@ -54,8 +59,8 @@ struct disturbance {
     deadline,    ///< of `after`
     leave,       ///< the rank leaves before that item, with what is under way
     raise,       ///< its reduction throws at its `number`-th call
-    kill,        ///< its actor ends, at the virtual time `after`
-    abort,       ///< at the virtual time `after`
+    kill,        ///< its actor ends, at the virtual time `after`; with an item: so long after the rank has called it
+    abort,       ///< the same
     refuse,      ///< the rank's call is refused there
   };
   kind what = kind::skip;
@@ -87,8 +92,23 @@ struct scenario {
 
   /// Several lines, for people.
   std::string to_string() const;
-  std::size_t size() const { return items.size() * 4 + disturbances.size() * 2 + static_cast<std::size_t>(ranks); }
+  std::size_t size() const;
+  /// This one, and those of the parts in it.
+  std::vector<scenario*> all();
+  /// Anything is done to anybody, here or in a part.
+  bool disturbed() const;
 };
+
+/// What the ranks of one color call in their communicator. Of its scenario only what the part has for itself counts: seed, ranks, items,
+/// disturbances, how long its handles live. Everything else it has from the whole, as a communicator has it from its engine.
+struct part_of_split {
+  std::int32_t color = 0;
+  scenario what;
+};
+/// Nothing: nobody has said what that part does.
+const part_of_split* part_for(const item& of, std::int32_t color);
+/// `of` with so many ranks: the last ones of the whole are taken out, and out of the parts who was one of them. False: something in it needs them.
+bool leave_out_ranks(scenario& of, int ranks, plan_source& plans);
 
 struct scenario_limits {
   int least_ranks = 1, most_ranks = 5;

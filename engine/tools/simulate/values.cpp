@@ -76,6 +76,13 @@ std::size_t elements_of(const item& it, std::int64_t block) {
   return it.what.uniform ? it.what.count : it.counts[static_cast<std::size_t>(block)];
 }
 
+/// Of a call that moves what it is given.
+auto moved_by(const item& it, std::uint64_t salt) {
+  return [&it, salt](std::int64_t block, std::size_t at) {
+    return it.splits() ? it.divided[2 * static_cast<std::size_t>(block) + at] : moved(salt, block, at);
+  };
+}
+
 template <class Value>
 std::vector<std::byte> blocks(const item& it, const block_run& run, const Value& value) {
   const std::size_t width = size_of(it.what.type);
@@ -112,7 +119,7 @@ std::vector<std::byte> input_of(const item& it, std::uint64_t salt, int ranks, r
   if (is_reduction(it.what.what))
     return blocks(it, run,
                   [&](std::int64_t block, std::size_t at) { return contribution(it, salt, ranks, rank, block, at); });
-  return blocks(it, run, [&](std::int64_t block, std::size_t at) { return moved(salt, block, at); });
+  return blocks(it, run, moved_by(it, salt));
 }
 
 std::vector<std::byte> output_of(const item& it, std::uint64_t salt, int ranks, rank_t rank) {
@@ -123,7 +130,7 @@ std::vector<std::byte> output_of(const item& it, std::uint64_t salt, int ranks, 
   const block_run run = output_blocks(it.what.what, ranks, it.what.root, rank);
   if (is_reduction(it.what.what))
     return blocks(it, run, [&](std::int64_t block, std::size_t at) { return combined(it, salt, ranks, block, at); });
-  return blocks(it, run, [&](std::int64_t block, std::size_t at) { return moved(salt, block, at); });
+  return blocks(it, run, moved_by(it, salt));
 }
 
 std::size_t place_in_place(const item& it, rank_t rank) {

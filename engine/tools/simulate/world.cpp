@@ -33,19 +33,29 @@ simulation::~simulation() = default;
 simulation_result simulation::run() { return world_->run(); }
 
 simulation::world::world(const scenario& what, plan_source& plans, const simulation_options& options)
+    : world(what, std::make_shared<course>(course{&plans, options, {}, 0, 0, {}, 0, false}), nullptr, "world") {}
+
+simulation::world::world(const scenario& what, std::shared_ptr<course> in, world* whole, std::string name)
     : what_(what),
-      plans_(&plans),
-      options_(options),
-      breaking_(what.seed, {0xb0, static_cast<std::uint64_t>(options.broken)}),
+      course_(std::move(in)),
+      plans_(course_->plans),
+      options_(course_->options),
+      result_(course_->result),
+      now_(course_->now),
+      orders_(course_->orders),
+      last_progress_(course_->last_progress),
+      whole_(whole),
+      name_(std::move(name)),
+      breaking_(what.seed, {0xb0, static_cast<std::uint64_t>(options_.broken)}),
       spaces_(what.ranks),
       board_(what.ranks),
       members_(static_cast<std::size_t>(what.ranks)),
-      membership_(what.ranks, "world") {
+      membership_(what.ranks, name_) {
   for (rank_t r = 0; r < what_.ranks; ++r) {
     member& m = at_rank(r);
     m.out = std::make_unique<outbox>(*this, r);
     m.state = std::make_unique<actors::rank_state>(
-        actors::rank_state_options{r, what_.ranks, what_.channels, "world", what_.first, what_.pairs_by_mailbox,
+        actors::rank_state_options{r, what_.ranks, what_.channels, name_, what_.first, what_.pairs_by_mailbox,
                                    what_.most_ahead, 1, !breaks(mutant::history_hidden, 100)},
         memory_, spaces_, &board_);
     m.next_collective = what_.first;
@@ -57,30 +67,39 @@ simulation::world::world(const scenario& what, plan_source& plans, const simulat
 
 simulation::world::~world() {
   // What is still under way after a fault is told to nobody.
+  course_->over = true;
+  parts_.clear();
   for (member& m : members_) m.state.reset();
 }
 
 // -- the clock ------------------------------------------------------------------------------------------------------------
 
 void simulation::world::at(nanoseconds_t when, std::function<void()> what) {
-  events_.push({std::max(when, now_), orders_++, std::move(what)});
+  course_->events.push({std::max(when, now_), orders_++, std::move(what)});
+}
+
+/// The callers of a part come one by one.
+void simulation::world::begin() {
+  for (rank_t r = 0; r < what_.ranks; ++r)
+    if (at_rank(r).comes) at(static_cast<nanoseconds_t>(at_rank(r).thinks.below(4 * us)), [this, r] { act(r); });
+  for (const disturbance& x : what_.disturbances) {
+    if (x.item >= 0) continue;
+    if (x.what == disturbance::kind::kill) at(now_ + x.after_ns, [this, r = x.rank] { kill(r); });
+    if (x.what == disturbance::kind::abort) at(now_ + x.after_ns, [this] { abort(); });
+  }
 }
 
 simulation_result simulation::world::run() {
-  for (rank_t r = 0; r < what_.ranks; ++r)
-    at(static_cast<nanoseconds_t>(at_rank(r).thinks.below(4 * us)), [this, r] { act(r); });
-  for (const disturbance& x : what_.disturbances) {
-    if (x.what == disturbance::kind::kill) at(x.after_ns, [this, r = x.rank] { kill(r); });
-    if (x.what == disturbance::kind::abort) at(x.after_ns, [this] { abort(); });
-  }
+  begin();
   at(options_.broken == mutant::look_while_busy ? us : look_period, [this] { look(); });
-  while (result_.ok() && !complete() && !events_.empty()) {
+  auto& events = course_->events;
+  while (result_.ok() && !complete() && !events.empty()) {
     if (++result_.events > most_events) {
       fault("it does not come to an end: " + std::to_string(most_events) + " events\n" + who_waits());
       break;
     }
-    event next = std::move(const_cast<event&>(events_.top()));
-    events_.pop();
+    event next = std::move(const_cast<event&>(events.top()));
+    events.pop();
     step(std::move(next));
   }
   if (result_.ok()) check_end();
@@ -90,43 +109,64 @@ simulation_result simulation::world::run() {
 void simulation::world::step(event&& next) {
   now_ = std::max(now_, next.at);
   next.what();
-  if (options_.strict && result_.ok()) check_poison();
+  if (!options_.strict) return;
+  for (const world* w : all())
+    if (result_.ok()) w->check_poison();
 }
 
-bool simulation::world::complete() const { return membership_.dissolved() && in_flight_ == 0; }
+bool simulation::world::complete() const {
+  return membership_.dissolved() && in_flight_ == 0 &&
+         std::all_of(parts_.begin(), parts_.end(), [](const auto& part) { return part->complete(); });
+}
 
 bool simulation::world::idle() const {
   if (in_flight_ > 0) return false;
-  return std::all_of(members_.begin(), members_.end(), [](const member& m) {
-    return !m.polled && m.inline_pairs.empty() && m.inbox.empty() && m.transfers == 0;
-  });
+  return std::all_of(members_.begin(), members_.end(),
+                     [](const member& m) {
+                       return !m.polled && m.inline_pairs.empty() && m.inbox.empty() && m.transfers == 0;
+                     }) &&
+         std::all_of(parts_.begin(), parts_.end(), [](const auto& part) { return part->idle(); });
 }
 
-/// As runtime::look_for_trouble(): looks begin, then everything is seen idle, then the threads are seen still to wait.
+std::vector<simulation::world*> simulation::world::all() {
+  std::vector<world*> found{this};
+  for (std::size_t i = 0; i < parts_.size(); ++i) {
+    const std::vector<world*> inside = parts_[i]->all();
+    found.insert(found.end(), inside.begin(), inside.end());
+  }
+  return found;
+}
+
+/// As runtime::look_for_trouble(): looks at all communicators begin, then everything is seen idle, then the threads are seen still to wait.
 void simulation::world::look() {
   if (complete()) return;
   at(now_ + (options_.broken == mutant::look_while_busy ? 20 * us : look_period), [this] { look(); });
   if (now_ - last_progress_ > hopeless) return check_hang();
-  const look_t number = ++looks_;
+  std::vector<std::pair<world*, look_t>> begun;
+  for (world* w : all()) begun.emplace_back(w, ++w->looks_);
   const bool nobody = all_wait();
-  at(now_ + static_cast<nanoseconds_t>(mix(what_.seed ^ number) % 5000), [this, number, nobody] {
+  at(now_ + static_cast<nanoseconds_t>(mix(what_.seed ^ looks_) % 5000), [this, begun = std::move(begun), nobody] {
     if (!idle() && !breaks(mutant::look_while_busy, 100)) return;
     const bool nobody_else = (nobody && all_wait()) || breaks(mutant::always_nobody_else, 100);
     tell([&] { return "everything is idle" + std::string{nobody_else ? ", and every caller waits" : ""}; });
-    post_to_membership(message_kind::stuck, -3, [this, number, nobody_else] {
-      const int times = breaks(mutant::one_look_is_enough, 100) ? 3 : 1;  // suspects, confirms, ends
-      for (int i = 0; i < times; ++i) {
-        const look_t look = number + static_cast<look_t>(i) * 1000;
-        membership_.stuck(look, std::max(look, looks_), nobody_else, *this);
-      }
-    });
+    for (const auto& [w, number] : begun) w->post_look(number, nobody_else);
+  });
+}
+
+void simulation::world::post_look(look_t number, bool nobody_else) {
+  post_to_membership(message_kind::stuck, -3, [this, number, nobody_else] {
+    const int times = breaks(mutant::one_look_is_enough, 100) ? 3 : 1;  // suspects, confirms, ends
+    for (int i = 0; i < times; ++i) {
+      const look_t look = number + static_cast<look_t>(i) * 1000;
+      membership_.stuck(look, std::max(look, looks_), nobody_else, *this);
+    }
   });
 }
 
 void simulation::world::say(const std::string& text) {
   std::string when = std::to_string(now_ / 1000) + "." + std::to_string(now_ % 1000 / 100);
   when.insert(0, when.size() < 10 ? 10 - when.size() : 0, ' ');
-  result_.trace.push_back(when + " us  " + text);
+  result_.trace.push_back(when + " us  " + (whole_ != nullptr ? name_ + ": " : "") + text);
 }
 
 // -- mutants ----------------------------------------------------------------------------------------------------------------

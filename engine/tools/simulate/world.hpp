@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The inside of a simulation: what is under way, and who does what when. world.cpp is the clock and the network, world_callers.cpp
-// the ranks and their callers, world_membership.cpp the membership, world_checks.cpp what must hold.
+// the ranks and their callers, world_membership.cpp the membership, world_splits.cpp what becomes of splits, world_checks.cpp what must hold.
 
 #include <deque>
 #include <functional>
@@ -18,6 +18,7 @@
 #include "engine/tools/simulate/simulation.hpp"
 #include "engine/tools/simulate/values.hpp"
 #include "engine/tools/simulate/virtual_time.hpp"
+#include "engine/world/division_state.hpp"
 #include "memory/arena.hpp"
 
 namespace troupe::simulate {
@@ -98,6 +99,8 @@ struct caller_operation {
   std::string title() const;
 };
 
+/// One communicator. That of a scenario makes others when its ranks split it: each is a world of its own, with its own states, messages and
+/// callers, and has the clock and the result of the first.
 class simulation::world final : private actors::membership_outbox {
 public:
   world(const scenario& what, plan_source& plans, const simulation_options& options);
@@ -117,6 +120,19 @@ private:
   struct later {
     bool operator()(const event& a, const event& b) const { return a.at != b.at ? a.at > b.at : a.order > b.order; }
   };
+  /// What the communicators of a run share.
+  struct course {
+    plan_source* plans;
+    simulation_options options;
+    simulation_result result;
+    nanoseconds_t now = 0;
+    std::uint64_t orders = 0;
+    std::priority_queue<event, std::vector<event>, later> events;
+    nanoseconds_t last_progress = 0;
+    bool over = false;  ///< what ends now is told to nobody
+  };
+  world(const scenario& what, std::shared_ptr<course> in, world* whole, std::string name);
+  void begin();
   void at(nanoseconds_t when, std::function<void()> what);
   void post(message_kind kind, int link, int to, bool in_order, std::function<void()> deliver);
   void post_to_rank(message_kind kind, int link, rank_t to, actors::rank_order what);
@@ -126,6 +142,9 @@ private:
   bool complete() const;
   bool idle() const;
   void look();
+  void post_look(look_t number, bool nobody_else);
+  /// This one, and those that it was split into.
+  std::vector<world*> all();
   void deliver_chunk(rank_t from, rank_t to, int channel, chunk&& what);
   void carry_chunk(rank_t from, rank_t to, int channel, const chunk& what, bool twice);
   bool offer_place(rank_t rank, const expected_chunk& what);
@@ -149,9 +168,14 @@ private:
 
   // -- the ranks and their callers (world_callers.cpp) --
   struct caller_step {
-    enum class kind : std::uint8_t { call, queue, begin, block, wait, wait_all } what;
+    enum class kind : std::uint8_t { call, queue, begin, block, wait, wait_all, wait_part } what;
     int item = 0;
     int with = -1;  ///< another item of the same blocking call: a send and a receive
+  };
+  /// A rank of a part.
+  struct seat {
+    world* in = nullptr;
+    rank_t rank = 0;
   };
   struct member {
     std::unique_ptr<outbox> out;
@@ -178,6 +202,11 @@ private:
     int transfers = 0;
     std::size_t unread = 0;  ///< chunks that were sent to it and that it has not consumed
     bool shell_gone = false, muted = false;
+    bool comes = true;          ///< false: of a part, until its split has ended on that rank
+    int open_splits = 0;        ///< they keep the rank in the communicator
+    bool leaves = false;        ///< when they have ended
+    seat awaits;                ///< its caller waits until that one's program has ended
+    std::map<int, seat> seats;  ///< by item, what its splits have given it
   };
   void write_programs();
   void write_program(rank_t rank);
@@ -239,6 +268,16 @@ private:
   void untold(const std::string& why) override;
   void rank_stopped(rank_t rank, epoch_t epoch, std::vector<std::string> waits, presence came);
 
+  // -- splits (world_splits.cpp) --
+  failure_ptr conclude_split(caller_operation& o, epoch_t which, failure_ptr why);
+  void take_seat(caller_operation& o, epoch_t which);
+  world* make_part(const caller_operation& o, epoch_t which, std::vector<rank_t> members);
+  void enter(rank_t rank);
+  void never_comes(rank_t rank);
+  void split_over(rank_t rank);
+  void program_ended(const world* part, rank_t rank);
+  call said(const caller_operation& o);
+
   // -- what must hold (world_checks.cpp) --
   struct chunk_name {
     rank_t from, to;
@@ -261,6 +300,8 @@ private:
   void ended(caller_operation& o, failure_ptr why);
   void check_buffers(const caller_operation& o);
   void check_arrival(const caller_operation& o, int piece);
+  void check_members(const caller_operation& o, const std::vector<rank_t>& members);
+  void check_split_named(const caller_operation& o);
   void check_reason(const caller_operation& o);
   void check_missing(const caller_operation& o);
   void check_named(const caller_operation& o);
@@ -288,18 +329,20 @@ private:
   bool heard_later(const caller_operation& p);
 
   scenario what_;
-  plan_source* plans_;
-  simulation_options options_;
-  simulation_result result_;
-
-  nanoseconds_t now_ = 0;
-  std::uint64_t orders_ = 0;
-  std::priority_queue<event, std::vector<event>, later> events_;
+  std::shared_ptr<course> course_;
+  plan_source* const plans_;
+  const simulation_options& options_;
+  simulation_result& result_;
+  nanoseconds_t& now_;
+  std::uint64_t& orders_;
+  nanoseconds_t& last_progress_;
+  world* const whole_;  ///< null: it was no split that made it
+  const std::string name_;
+  std::vector<rank_t> in_whole_;  ///< of a part: its ranks there
   std::size_t in_flight_ = 0;
   std::map<std::pair<int, int>, std::pair<nanoseconds_t, std::uint64_t>>
       links_;  ///< last delivery and number of messages
   look_t looks_ = 0;
-  nanoseconds_t last_progress_ = 0;
   dice breaking_;
 
   arena memory_{std::size_t{1} << 20};
@@ -332,6 +375,8 @@ private:
   std::map<const failure*, nanoseconds_t> said_at_;  ///< when a rank first told its peer so
   std::string untold_;                               ///< told when all had left
   bool aborted_ = false, killed_ = false;
+  std::vector<std::unique_ptr<world>> parts_;
+  division_state<world*> divisions_;
 };
 
 }  // namespace troupe::simulate

@@ -47,7 +47,8 @@ void simulation::world::write_program(rank_t rank) {
   const auto end_gathering = [&] {
     if (std::exchange(gathering, false)) m.steps.push_back({kind::begin, 0});
   };
-  std::vector<std::pair<std::size_t, int>> waits;  // after which item
+  std::vector<std::pair<std::size_t, int>> waits,
+      ends;  // after which item; for a call, and for what is called in the part
   for (std::size_t i = 0; i < what_.items.size(); ++i) {
     const item& it = what_.items[i];
     if (disturbed(disturbance::kind::leave, rank, it.id) != nullptr) {
@@ -71,8 +72,15 @@ void simulation::world::write_program(rank_t rank) {
     else m.steps.push_back({gathering ? kind::queue : blocks ? kind::block : kind::call, index});
     if (blocks) m.steps.push_back({kind::wait, index});
     else if (d.one_in(2)) waits.emplace_back(i + d.below(4), index);
+    if (it.splits() && d.one_in(2)) ends.emplace_back(i + d.below(4), index);
     for (const auto& [after, which] : waits)
       if (after == i) end_gathering(), m.steps.push_back({kind::wait, which});
+    for (const auto& [after, which] : ends) {
+      if (after != i) continue;
+      end_gathering();
+      m.steps.push_back({kind::wait, which});
+      m.steps.push_back({kind::wait_part, which});
+    }
   }
   end_gathering();
   m.steps.push_back({kind::wait_all, 0});
@@ -101,7 +109,7 @@ const disturbance* simulation::world::disturbed(disturbance::kind what, rank_t r
 
 bool simulation::world::blocked(member& m) const {
   std::erase_if(m.blocked_on, [](const caller_operation* o) { return o->over; });
-  return !m.blocked_on.empty();
+  return !m.blocked_on.empty() || m.awaits.in != nullptr;
 }
 
 void simulation::world::act(rank_t rank) {
@@ -115,6 +123,10 @@ void simulation::world::act(rank_t rank) {
     case kind::begin: turn(rank, [](rank_state& state, rank_outbox& o) { state.begin(o); }); break;
     case kind::wait: m.blocked_on = m.by_item[static_cast<std::size_t>(s.item)]; break;
     case kind::wait_all: m.blocked_on = m.mine; break;
+    case kind::wait_part:
+      if (const auto made = m.seats.find(s.item); made != m.seats.end())
+        if (const seat& mine = made->second; !mine.in->at_rank(mine.rank).finished) m.awaits = mine;
+      break;
     default: call_item(rank, s); break;
   }
   m.blocked_since = now_;
@@ -139,12 +151,16 @@ void simulation::world::finish(rank_t rank) {
   m.finished = true;
   ++finished_;
   tell([&] { return "the thread of rank " + std::to_string(rank) + " has ended"; });
+  if (whole_ != nullptr) whole_->program_ended(this, rank);
   if (!what_.leave_late) return leave(rank);
   if (finished_ == members_.size()) leave_all();
 }
 
+/// A split that is under way keeps its rank.
 void simulation::world::leave(rank_t rank) {
-  if (std::exchange(at_rank(rank).left, true)) return;
+  member& m = at_rank(rank);
+  m.leaves = true;
+  if (m.open_splits > 0 || std::exchange(m.left, true)) return;
   post_to_rank(message_kind::order, -7, rank, [](rank_state& s, rank_outbox& o) { s.leave(o); });
 }
 
@@ -161,10 +177,14 @@ void simulation::world::leave_all() {
 /// takes long.
 bool simulation::world::all_wait() const {
   if (what_.strangers) return false;
-  return std::all_of(members_.begin(), members_.end(), [this](const member& m) {
-    const bool waits = std::any_of(m.blocked_on.begin(), m.blocked_on.end(), [](const auto* o) { return !o->over; });
-    return m.finished || (waits && now_ - m.blocked_since >= patience_of_callers);
-  });
+  return std::all_of(members_.begin(), members_.end(),
+                     [this](const member& m) {
+                       const bool waits =
+                           m.awaits.in != nullptr || std::any_of(m.blocked_on.begin(), m.blocked_on.end(),
+                                                                 [](const auto* o) { return !o->over; });
+                       return m.finished || !m.comes || (waits && now_ - m.blocked_since >= patience_of_callers);
+                     }) &&
+         std::all_of(parts_.begin(), parts_.end(), [](const auto& part) { return part->all_wait(); });
 }
 
 // -- calls ----------------------------------------------------------------------------------------------------------------------
@@ -186,6 +206,7 @@ void simulation::world::make_calls(rank_t rank, int index, std::vector<caller_op
     m.by_item[static_cast<std::size_t>(index)].push_back(fresh[i]);
     disturb_later(*fresh[i]);
     fresh[i]->refused = fresh[i]->peer < 0 && disturbed(disturbance::kind::refuse, rank, it->id) != nullptr;
+    if (it->splits() && !fresh[i]->refused) ++m.open_splits;
   }
 }
 
@@ -313,7 +334,7 @@ void simulation::world::lay_out(caller_operation& o) {
 
 operation_ptr simulation::world::make_operation(caller_operation& o) {
   auto op = std::make_shared<operation>();
-  op->what = o.what;
+  op->what = said(o);
   op->plan = o.plan;
   op->peer = o.peer;
   op->sending = o.sending;
@@ -328,6 +349,10 @@ operation_ptr simulation::world::make_operation(caller_operation& o) {
       return made;
     };
   known_[op.get()] = &o;
+  if (o.it->splits() && !o.refused)
+    op->last_step = [this, &o](const operation& done, failure_ptr why) {
+      return conclude_split(o, done.epoch, std::move(why));
+    };
   if (o.what.pieces > 0 && o.plan && !o.refused) partition(o, *op);
   if (std::any_of(what_.disturbances.begin(), what_.disturbances.end(),
                   [](const disturbance& x) { return x.what == disturbance::kind::cancel; }))
@@ -337,7 +362,10 @@ operation_ptr simulation::world::make_operation(caller_operation& o) {
 
 void simulation::world::disturb_later(caller_operation& o) {
   for (const disturbance& x : what_.disturbances) {
-    if (x.what != disturbance::kind::cancel || x.rank != o.rank || x.item != o.it->id) continue;
+    if (x.rank != o.rank || x.item != o.it->id) continue;
+    if (x.what == disturbance::kind::kill) at(now_ + x.after_ns, [this, r = o.rank] { kill(r); });
+    if (x.what == disturbance::kind::abort) at(now_ + x.after_ns, [this] { abort(); });
+    if (x.what != disturbance::kind::cancel) continue;
     at(now_ + x.after_ns, [this, &o] {
       if (o.over || !o.held) return;
       o.cancelled = true;
@@ -356,8 +384,9 @@ bool simulation::world::begin_inline(caller_operation& o) {
   member& m = at_rank(o.rank);
   if (o.peer >= 0 || !o.plan || !o.plan->on_board() || !m.state->may_begin_at_once()) return false;
   actors::board_port& port = *m.state->port();
-  if (!port.recall(o.what)) port.remember(o.what, o.plan);
-  port.last().what.reduction = o.what.reduction;
+  const call what = said(o);
+  if (!port.recall(what)) port.remember(what, o.plan);
+  port.last().what.reduction = what.reduction;
   m.state->begin_inline({o.in, o.out});
   m.inline_op = &o;
   m.inline_since = now_;
@@ -387,7 +416,7 @@ void simulation::world::poll_inline(rank_t rank) {
     m.state->end_inline(o.out);
     m.inline_op = nullptr;
     o.performed_inline = true;
-    ended(o, nullptr);
+    ended(o, o.it->splits() ? conclude_split(o, static_cast<epoch_t>(o.sequence), nullptr) : nullptr);
     leave_inline(rank);
   } else if (status == board_performer::status::mismatch && may_adopt) {
     adopt(rank, "");
@@ -406,6 +435,10 @@ void simulation::world::adopt(rank_t rank, const std::string& problem) {
       steady_time{} + std::chrono::nanoseconds{static_cast<nanoseconds_t>(clock_begin) + m.inline_since};
   const operation_ptr op = m.state->adopt_inline({o.in, o.out}, deadline, begun);
   known_[op.get()] = &o;
+  if (o.it->splits())
+    op->last_step = [this, &o](const operation& done, failure_ptr why) {
+      return conclude_split(o, done.epoch, std::move(why));
+    };
   if (!problem.empty()) m.state->stall_on_board(problem, *m.out);
   leave_inline(rank);
 }
@@ -525,8 +558,8 @@ void simulation::world::after(rank_t rank) {
       if (at == known_.end()) return fault("rank " + std::to_string(rank) + " ended an operation that nobody called");
       caller_operation& o = *at->second;
       known_.erase(at);
-      op->done->complete(op->why_ended);
-      ended(o, std::move(op->why_ended));
+      op->end(std::move(op->why_ended));
+      ended(o, op->done->why());
     }
     if (was_blocked && !blocked(m)) go_on(rank);
   }

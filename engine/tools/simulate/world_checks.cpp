@@ -47,7 +47,7 @@ std::vector<rank_t> said_not_to_have_called(const std::string& text) {
 
 void simulation::world::fault(const std::string& text) {
   if (!result_.ok()) return;
-  result_.fault = text;
+  result_.fault = (whole_ != nullptr ? name_ + ": " : "") + text;
   tell([&] { return "FAULT: " + text; });
 }
 
@@ -101,6 +101,7 @@ void simulation::world::check_reason(const caller_operation& o) {
   };
   if (o.refused && o.why->code == errc::null_buffer) return;
   if (o.peer < 0) check_named(o);
+  if (o.peer < 0 && o.why->code == errc::mismatch && !of_communicator(o)) check_split_named(o);
   const auto pair_name_of = [&] {
     return std::tuple{o.sending ? o.rank : o.peer, o.sending ? o.peer : o.rank, o.key.epoch};
   };
@@ -154,6 +155,42 @@ void simulation::world::check_named(const caller_operation& o) {
     if (came_before_stop(o, r))
       return fault(o.title() + " failed for a reason that is not true (rank " + std::to_string(r) +
                    " had called it): " + o.why->text);
+}
+
+/// Where some split and others call something else, the sentence names both.
+void simulation::world::check_split_named(const caller_operation& o) {
+  const auto& parts = parts_of(o.sequence);
+  std::set<std::string> called;
+  bool any_split = false;
+  for (const caller_operation* p : parts) {
+    if (p == nullptr) continue;
+    any_split = any_split || p->it->splits();
+    called.insert(to_string(p->what));
+  }
+  if (!any_split || called.size() < 2) return;
+  for (const std::string& name : called)
+    if (o.why->text.find(name) == std::string::npos)
+      return fault(o.title() + " failed, and the reason does not name " + name + ": " + o.why->text);
+}
+
+/// Who is a rank's part, in which order: found by counting, not by sorting.
+void simulation::world::check_members(const caller_operation& o, const std::vector<rank_t>& members) {
+  const auto& all = o.it->divided;
+  const auto color = [&](rank_t r) { return all[2 * static_cast<std::size_t>(r)]; };
+  const auto key = [&](rank_t r) { return all[2 * static_cast<std::size_t>(r) + 1]; };
+  std::size_t count = 0;
+  for (rank_t r = 0; r < what_.ranks; ++r) {
+    if (color(r) != color(o.rank)) continue;
+    ++count;
+    std::size_t before = 0;
+    for (rank_t other = 0; other < what_.ranks; ++other)
+      before += color(other) == color(r) && (key(other) < key(r) || (key(other) == key(r) && other < r)) ? 1 : 0;
+    if (before >= members.size() || members[before] != r)
+      return fault(o.title() + ": rank " + std::to_string(r) + " should be rank " + std::to_string(before) +
+                   " of its part, and is not");
+  }
+  if (members.size() != count)
+    fault(o.title() + ": its part has " + std::to_string(members.size()) + " ranks, not " + std::to_string(count));
 }
 
 void simulation::world::check_missing(const caller_operation& o) {
@@ -369,6 +406,10 @@ void simulation::world::check_pairs() {
 
 void simulation::world::check_end() {
   if (!complete()) return check_hang();
+  for (const auto& part : parts_)
+    if (result_.ok()) part->check_end();
+  if (result_.ok() && divisions_.open() > 0)
+    return fault(std::to_string(divisions_.open()) + " parts of it wait for ranks whose split is over");
   for (const auto& [sequence, parts] : collectives_)
     if (result_.ok()) check_equal(sequence);
   if (result_.ok()) check_pairs();
@@ -376,7 +417,7 @@ void simulation::world::check_end() {
   check_poison();
   if (!untold_.empty() && !differed_ahead())
     return fault("at the end a disagreement was told, and there was none: " + untold_);
-  const bool calm = what_.disturbances.empty() && what_.lose_percent == 0;
+  const bool calm = whole_ == nullptr && !what_.disturbed() && what_.lose_percent == 0;
   if (calm && result_.failed > 0)
     return fault(std::to_string(result_.failed) + " operations failed although nothing was wrong");
   for (rank_t r = 0; r < what_.ranks; ++r) {
@@ -404,13 +445,15 @@ void simulation::world::check_rest() {
 void simulation::world::check_hang() { fault("nothing moves any more, and not all is over\n" + who_waits()); }
 
 std::string simulation::world::who_waits() const {
-  std::string text = "  waiting:";
+  std::string text = whole_ != nullptr ? "  waiting in " + name_ + ":" : "  waiting:";
   for (const caller_operation& o : operations_)
     if (!o.over) text += "\n    " + o.title() + ", called at " + std::to_string(o.called_at / 1000) + " us";
   for (rank_t r = 0; r < what_.ranks; ++r) {
     const member& m = members_[static_cast<std::size_t>(r)];
     text += "\n    rank " + std::to_string(r) +
-            (m.finished ? ": its thread has ended" : ": its thread is in step " + std::to_string(m.next_step)) +
+            (m.finished ? ": its thread has ended"
+             : m.comes  ? ": its thread is in step " + std::to_string(m.next_step)
+                        : ": its split has not ended") +
             (m.state->pending() ? ", something is under way" : "") +
             (membership_.has_left(r) ? ", it has left" : ", it has not left") +
             (caller_performs(m) ? ", a caller performs" : "");
@@ -419,6 +462,8 @@ std::string simulation::world::who_waits() const {
   if (membership_.open_operations() > 0)
     text += "\n    the membership knows " + std::to_string(membership_.open_operations()) + " operations";
   if (membership_.dissolved()) text += "\n    the membership has dissolved";
+  for (const auto& part : parts_)
+    if (!part->complete()) text += "\n" + part->who_waits();
   return text;
 }
 

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// What a split makes of the colors and keys that its ranks have exchanged, and who has taken its place in the parts. Plain states, without
+// threads: an engine's communicators (divisions.hpp) and the simulated ones have them.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "protocols/chunk.hpp"
+
+namespace troupe {
+
+/// The ranks of that color, in their order in the part: by key, and ranks of one key as in the whole.
+/// @param all color and key of each rank, one behind the other
+inline std::vector<rank_t> members_of_part(std::span<const std::int32_t> all, std::int32_t color) {
+  std::vector<rank_t> result;
+  result.reserve(all.size() / 2);
+  for (std::size_t r = 0; r < all.size() / 2; ++r)
+    if (all[2 * r] == color) result.push_back(static_cast<rank_t>(r));
+  const auto key = [&](rank_t r) { return std::pair{all[2 * static_cast<std::size_t>(r) + 1], r}; };
+  std::sort(result.begin(), result.end(), [&](rank_t a, rank_t b) { return key(a) < key(b); });
+  return result;
+}
+
+/// Parts until each of their ranks has taken its place or will never take it. `Part` is a pointer to one. Not synchronised.
+template <class Part>
+class division_state {
+public:
+  /// The part that `members` (of the whole, in their order in the part) form by operation `which`. Whoever comes first makes it.
+  /// @param make may throw; then nothing has happened
+  /// @param ranks_here how many of a part's ranks come or give up here
+  /// @param leave the rank that has that place in the part never comes
+  template <class Make, class Ranks, class Leave>
+  Part take(epoch_t which, int color, rank_t taker, std::span<const rank_t> members, const Make& make,
+            const Ranks& ranks_here, const Leave& leave) {
+    auto at = parts_.find({which, color});
+    if (at == parts_.end()) at = found(which, color, members, make(), ranks_here, leave);
+    Part made = at->second.made;
+    settle(at, taker);
+    return made;
+  }
+
+  /// The operation failed at `rank`.
+  template <class Leave>
+  void give_up(epoch_t which, rank_t rank, const Leave& leave) {
+    for (auto at = parts_.lower_bound({which, 0}); at != parts_.end() && at->first.first == which; ++at) {
+      const auto place = place_of(at->second.members, rank);
+      if (place < 0) continue;
+      leave(at->second.made, place);
+      return settle(at, rank);
+    }
+    if (given_up_.size() == most_given_up) given_up_.erase(given_up_.begin());
+    given_up_.emplace_back(which, rank);
+  }
+
+  /// Parts that not all members have taken or given up.
+  std::size_t open() const { return parts_.size(); }
+
+private:
+  struct part {
+    Part made;
+    std::vector<rank_t> members;
+    std::size_t ranks_here = 0;
+    std::vector<rank_t> settled;  ///< of those here: took it, or gave it up
+  };
+  using parts = std::map<std::pair<epoch_t, int>, part>;
+
+  /// −1: it has none.
+  static rank_t place_of(std::span<const rank_t> members, rank_t rank) {
+    const auto at = std::find(members.begin(), members.end(), rank);
+    return at == members.end() ? -1 : static_cast<rank_t>(at - members.begin());
+  }
+
+  template <class Ranks, class Leave>
+  typename parts::iterator found(epoch_t which, int color, std::span<const rank_t> members, Part fresh,
+                                 const Ranks& ranks_here, const Leave& leave) {
+    const std::size_t here = ranks_here(fresh);
+    const auto at =
+        parts_.emplace(std::pair{which, color}, part{std::move(fresh), {members.begin(), members.end()}, here, {}})
+            .first;
+    part& p = at->second;
+    p.settled.reserve(here);
+    std::erase_if(given_up_, [&](const auto& failed) {
+      const auto place = failed.first == which ? place_of(members, failed.second) : -1;
+      if (place < 0) return false;
+      leave(p.made, place);
+      p.settled.push_back(failed.second);
+      return true;
+    });
+    return at;
+  }
+
+  void settle(typename parts::iterator which, rank_t rank) {
+    part& p = which->second;
+    p.settled.push_back(rank);
+    if (p.settled.size() == p.ranks_here) parts_.erase(which);
+  }
+
+  /// What failed before any rank had its part. Most never come up again, as no rank gets one.
+  static constexpr std::size_t most_given_up = 64;
+
+  parts parts_;
+  std::vector<std::pair<epoch_t, rank_t>> given_up_;  ///< the oldest first
+};
+
+}  // namespace troupe
