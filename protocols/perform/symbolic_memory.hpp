@@ -54,9 +54,9 @@ inline std::string to_string(const element_span& s, std::size_t at) {
 /// was combined in it.
 class symbolic_memory {
 public:
-  /// @param scratch_bytes, l0_bytes by rank
+  /// @param scratch_bytes, l0_bytes by rank @param l2_bytes of the segment that all ranks share; 0: the port has none
   symbolic_memory(const proof_subject& what, std::span<const std::size_t> scratch_bytes,
-                  std::span<const std::size_t> l0_bytes)
+                  std::span<const std::size_t> l0_bytes, std::size_t l2_bytes = 0)
       : what_(what), forest(what.notes.ranks) {
     const score& s = what.notes;
     block_begin_.push_back(0);
@@ -67,6 +67,8 @@ public:
       add_user_buffers(r);
       add(buffer_of(r, buffer_kind::scratch), scratch_bytes[static_cast<std::size_t>(r)] / what.shape.element_size);
       add(buffer_of(r, buffer_kind::l0), l0_bytes[static_cast<std::size_t>(r)] / what.shape.element_size);
+      if (r == 0) add(buffer_of(r, buffer_kind::l2), l2_bytes / what.shape.element_size);
+      else buffer_of(r, buffer_kind::l2) = buffer_of(0, buffer_kind::l2);
     }
   }
 
@@ -79,7 +81,7 @@ public:
   /// @pre k < at.count
   std::size_t place(const element_span& at, std::size_t k) const {
     const bool known = at.buffer == buffer_kind::input || at.buffer == buffer_kind::output ||
-                       at.buffer == buffer_kind::scratch || at.buffer == buffer_kind::l0;
+                       at.buffer == buffer_kind::scratch || at.buffer == buffer_kind::l0 || has_l2(at);
     if (!known || at.owner < 0 || at.owner >= what_.notes.ranks)
       throw difference{"an operand lies in memory that the port does not have"};
     const auto& all = buffers_[static_cast<std::size_t>(at.owner)][static_cast<std::size_t>(at.buffer)];
@@ -114,6 +116,9 @@ public:
 private:
   using places_of_elements = std::vector<std::size_t>;
 
+  bool has_l2(const element_span& at) const {
+    return at.buffer == buffer_kind::l2 && !buffers_.front()[static_cast<std::size_t>(buffer_kind::l2)].empty();
+  }
   places_of_elements& buffer_of(rank_t r, buffer_kind b) {
     return buffers_[static_cast<std::size_t>(r)][static_cast<std::size_t>(b)];
   }
@@ -163,10 +168,26 @@ private:
     return static_cast<std::int64_t>(block_begin_[static_cast<std::size_t>(block)] + k);
   }
 
+  /// Pieces of a partitioned block lie where its caller says, and each is cut by itself.
+  element_range part_of(std::int64_t block, std::int32_t part) const {
+    const score& s = what_.notes;
+    const element_range whole{0, what_.shape.elements(block)};
+    const auto parts = static_cast<std::size_t>(s.parts), own = static_cast<std::size_t>(part);
+    if (s.partitions == 0) return cut_range(whole, parts, own);
+    const auto pieces = static_cast<std::size_t>(s.partitions);
+    const std::size_t in_piece = parts / pieces, piece = own / in_piece;
+    element_range of{piece * whole.size() / pieces, (piece + 1) * whole.size() / pieces};
+    if (!what_.shape.pieces.empty()) {
+      of.begin = 0;
+      for (std::size_t p = 0; p < piece; ++p) of.begin += what_.shape.pieces[p];
+      of.end = of.begin + what_.shape.pieces[piece];
+    }
+    return cut_range(of, in_piece, own % in_piece);
+  }
+
   void check_cell(rank_t r, int index, std::int64_t block, std::int32_t part) const {
     const score& s = what_.notes;
-    const element_range cell =
-        cut_range({0, what_.shape.elements(block)}, static_cast<std::size_t>(s.parts), static_cast<std::size_t>(part));
+    const element_range cell = part_of(block, part);
     const element_span at{r, buffer_kind::output, begin_of(r, buffer_kind::output, index) + cell.begin, cell.size()};
     for (std::size_t k = 0; k < cell.size(); ++k) {
       const node_id held = held_[place(at, k)];

@@ -348,6 +348,11 @@ TEST_CASE("verify --all counts what it verified") {
   std::size_t programs = 0;
   std::istringstream{o.out.substr(o.out.find(before) + before.size())} >> programs;
   CHECK(programs > 100);
+  const std::string by_mailbox = ", by mailbox: ";
+  check_says(o.out, by_mailbox);
+  std::size_t mailbox_programs = 0;
+  std::istringstream{o.out.substr(o.out.find(by_mailbox) + by_mailbox.size())} >> mailbox_programs;
+  CHECK(2 * mailbox_programs == scores);  // three of six limits
   const outcome fewer = run("verify --all --ranks 4 --collective all_reduce --choreography ring");
   std::size_t few = 0;
   std::istringstream{fewer.out} >> few;

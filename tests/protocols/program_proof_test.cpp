@@ -6,16 +6,20 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <random>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "protocols/choreographies/choreography.hpp"
 #include "protocols/lower/agreement_round.hpp"
 #include "protocols/lower/lowering.hpp"
+#include "protocols/lower/partition.hpp"
+#include "protocols/program/arrivals.hpp"
 #include "protocols/program/direct_sizes.hpp"
 #include "tests/seed.hpp"
 
@@ -44,6 +48,22 @@ struct subject {
     return all;
   }
 };
+
+/// Cut so, by mailbox. @pre cut {1, 1}, or one cell a step
+std::vector<std::shared_ptr<program>> by_mailbox(const subject& of, const cutting& cut) {
+  std::vector<std::shared_ptr<program>> all;
+  const call_shape planned{of.count + of.count / 8 + 3, {}, {}, {}, 8};
+  for (rank_t r = 0; r < of.notes.ranks; ++r) {
+    all.push_back(std::make_shared<program>(compile(of.notes, r, planned, cut)));
+    fit(*all.back(), of.shape());
+  }
+  return all;
+}
+
+std::string why_not_by_mailbox(const subject& of, const std::vector<std::shared_ptr<program>>& programs, int credits) {
+  const std::vector<std::shared_ptr<const program>> all(programs.begin(), programs.end());
+  return why_not_the_score(of.proof(), all, credits);
+}
 
 std::optional<std::vector<slot_program>> over_slots(const subject& of, slot_format format) {
   std::vector<slot_program> all;
@@ -235,6 +255,150 @@ TEST_CASE("with blocks of different sizes, too: slots where every rank knows the
   CHECK(over_lines > 50);
   CHECK(direct > 100);
   CHECK(alone > 100);
+}
+
+TEST_CASE("what runs by mailbox is the score: all choreographies, in channels and slices, with few credits") {
+  std::mt19937_64 random{seed()};
+  std::size_t whole = 0, cut = 0, sent_alone = 0;
+  for (const bool uniform : {true, false})
+    for (const choreography* who : all_choreographies())
+      for_each_stage(
+          *who,
+          [&](const stage& on) {
+            for (const score& s : forms_of(*who, on)) {
+              const score cells = one_cell_per_step(s), paced = pace_sends(cells, 1);
+              const auto sized = [&](const score& of, std::size_t count) {
+                return uniform ? subject{of, count} : subject{of, random_counts(of, random)};
+              };
+              const subject plain = sized(uniform ? s : cells, 5), pieces = sized(cells, 40), one = sized(paced, 7);
+              INFO(title(plain));
+              CHECK(why_not_by_mailbox(plain, by_mailbox(plain, {}), 8) == "");
+              CHECK(why_not_by_mailbox(pieces, by_mailbox(pieces, {2, 3}), 2) == "");
+              ++whole, ++cut;
+              if (!verify(paced, {1, 1}).ok()) continue;
+              ++sent_alone;
+              CHECK(why_not_by_mailbox(one, by_mailbox(one, {3, 1}), 1) == "");
+            }
+          },
+          uniform);
+  MESSAGE(whole << " whole, " << cut << " cut, " << sent_alone << " with one credit");
+  CHECK(whole > 1000);
+  CHECK(sent_alone > whole / 2);
+}
+
+TEST_CASE("what runs by mailbox part by part is the score, and waits for every piece of its input") {
+  std::size_t checked = 0, noticed = 0, early = 0;
+  for (const choreography* who : all_choreographies())
+    for_each_stage(*who, [&](const stage& on) {
+      const score s = lower_syncs(write_score(*who, on));
+      if (on.ranks > 5 || !moves_data(on.what) || !why_not_partitioned(s).empty()) return;
+      const subject of{partition(s, 3), 11};
+      INFO(title(of));
+      REQUIRE_MESSAGE(of.verified.ok(), to_string(*of.verified.first_fault));
+      auto programs = by_mailbox(of, {});
+      for (rank_t r = 0; r < on.ranks; ++r) mark_arrivals(*programs[static_cast<std::size_t>(r)], of.notes, r);
+      CHECK(why_not_by_mailbox(of, programs, 8) == "");
+      ++checked;
+      program& last = *programs.back();
+      if (!last.arrivals.empty()) {
+        const arrival first = last.arrivals.front();
+        if (--last.arrivals.front().index >= 0)
+          early += why_not_by_mailbox(of, programs, 8).find("tell of it") != std::string::npos ||
+                   why_not_by_mailbox(of, programs, 8).find("said to have arrived") != std::string::npos;
+        last.arrivals.front() = first;
+        --last.arrivals_needed[static_cast<std::size_t>(first.piece)];
+        CHECK(why_not_by_mailbox(of, programs, 8).find("tell of it") != std::string::npos);
+        ++last.arrivals_needed[static_cast<std::size_t>(first.piece)];
+      }
+      for (auto& lane : programs[0]->lanes)
+        for (instruction& i : lane) i.ready_part = -1;
+      noticed += !why_not_by_mailbox(of, programs, 8).empty();
+    });
+  MESSAGE(checked << " part by part");
+  CHECK(checked > 100);
+  CHECK(early > checked / 2);
+  CHECK(noticed > checked / 2);  // rank 0 has no input where another one is the root
+}
+
+TEST_CASE("broken programs by mailbox are not the score") {
+  const auto all_of = [](const char* name, collective what, int ranks) {
+    return subject{one_cell_per_step(lower_syncs(write_score(*find_choreography(name), flat_stage(what, ranks)))), 40};
+  };
+  const subject ring = all_of("ring", collective::all_reduce, 4);
+  const subject scattered = all_of("ring", collective::reduce_scatter, 4);
+  const subject trees = all_of("double_binary_tree", collective::all_reduce, 6);
+  const subject doubling = all_of("recursive_doubling", collective::barrier, 5);
+  using programs = std::vector<std::shared_ptr<program>>;
+  const auto broken = [](const subject& of, const cutting& cut, int credits,
+                         const std::function<void(programs&)>& how) {
+    programs all = by_mailbox(of, cut);
+    REQUIRE(why_not_by_mailbox(of, all, 8) == "");
+    how(all);
+    return why_not_by_mailbox(of, all, credits);
+  };
+  const auto has = [](const std::string& text, const char* part) {
+    CHECK_MESSAGE(text.find(part) != std::string::npos, text);
+  };
+  const auto first = [](program& code, const std::function<bool(const instruction&)>& is) -> instruction& {
+    for (auto& lane : code.lanes)
+      for (instruction& i : lane)
+        if (is(i)) return i;
+    throw std::logic_error("there is no such instruction");
+  };
+  const auto receiving = [](const instruction& i) { return receives(i.kind); };
+  const auto combining = [](const instruction& i) { return receives(i.kind) && reduces(i.kind); };
+  const auto kept = [](const instruction& i) { return receives(i.kind) && writes(i.kind); };
+
+  has(broken(ring, {2, 2}, 8, [&](auto& all) { first(*all[1], combining).source.offset += 8; }), "belong together");
+  has(broken(ring, {2, 2}, 8, [&](auto& all) { first(*all[1], combining).swapped ^= true; }), " instead of ");
+  has(broken(ring, {2, 2}, 8, [&](auto& all) { first(*all[1], receiving).elements -= 1; }), "meets a chunk of");
+  has(broken(ring, {1, 1}, 8, [&](auto& all) { first(*all[2], receiving).from = 0; }), "it lacks a chunk");
+  has(broken(ring, {1, 1}, 8, [&](auto& all) { first(*all[2], receiving).from = 9; }), "a rank that does not exist");
+  has(broken(ring, {1, 1}, 8, [&](auto& all) { all[2]->lanes[0].pop_back(); }), "never takes a chunk");
+  has(broken(ring, {1, 1}, 8, [&](auto& all) { all.pop_back(); }), "not every rank has a program");
+  has(broken(ring, {1, 1}, 8, [&](auto& all) { first(*all[0], kept).target.buffer = buffer_kind::l2; }),
+      "memory that the port does not have");
+  has(broken(scattered, {2, 3}, 8, [&](auto& all) { all[3]->slot_bytes -= 8; }), "is longer than a slot");
+  // What one channel writes another one must not touch, nor a lane what it has lent to a peer.
+  has(broken(ring, {2, 1}, 8,
+             [&](auto& all) {
+               for (auto& i : all[0]->lanes[1])
+                 if (kept(i)) i.target.offset -= i.elements * 8;
+             }),
+      "at the same time");
+  has(broken(ring, {1, 1}, 8,
+             [&](auto& all) {
+               auto& lane = all[1]->lanes[0];
+               instruction spoils = first(*all[1], kept);
+               spoils.kind = step_kind::copy;
+               spoils.source = lane.front().source;
+               lane.push_back(spoils);
+             }),
+      "at the same time");
+  // Slices that come in another order than they were sent.
+  has(broken(ring, {1, 2}, 8,
+             [&](auto& all) { std::swap(all[1]->lanes[0][0], all[1]->lanes[0][all[1]->lanes[0].size() / 2]); }),
+      "belong together");
+  CHECK(broken(trees, {2, 2}, 8, [](auto& all) {
+          for (auto& code : all)
+            for (auto& lane : code->lanes)
+              for (instruction& i : lane) i.after_lane = -1;
+        }) != "");
+  has(broken(doubling, {1, 1}, 8,
+             [](auto& all) {
+               for (auto& code : all)
+                 for (auto& lane : code->lanes) lane.clear();
+             }),
+      "may end before it has heard of");
+  // Two ranks that send two chunks before they take any come to an end with two credits, and not with one.
+  const subject crossing = all_of("pairwise", collective::all_to_all, 3);
+  has(broken(crossing, {1, 2}, 1,
+             [](auto& all) {
+               for (auto& code : all)
+                 for (auto& lane : code->lanes)
+                   std::stable_partition(lane.begin(), lane.end(), [](const instruction& i) { return sends(i.kind); });
+             }),
+      "it lacks a credit");
 }
 
 TEST_CASE("broken slot programs are not the score") {

@@ -44,8 +44,9 @@ Every score is checked in and out of place, with blocks of one and of different 
 slices, with several numbers of streams where they matter, with 1, 2 and 8 credits, on a flat layout and on every way of
 placing the ranks on servers × cards and on the core groups of one card, of up to 64 ranks also on groups of servers and on
 some servers of different sizes; with switches that reduce, where a choreography needs them. A score that one credit does not
-let through as it is written is checked as it will be performed then: with its sends paced. What slots or the direct board
-would perform of it is performed on symbols, too, and must come to the same; where a rank hears of the others by tokens only (broadcast,
+let through as it is written is checked as it will be performed then: with its sends paced. What would perform it is performed on
+symbols, too, and must come to the same: the programs that run by mailbox, of up to 64 ranks whole, on two channels in three slices with
+two credits, and in three slices with one; and those for slots or the direct board; where a rank hears of the others by tokens only (broadcast,
 reduce, gather, scatter, scan, exscan over slots) with these in every form, of up to 64 ranks.
 
 It stops at nothing: all faults are counted, the first 20 are printed, each with rank, lane and step. Exit code 1 if there is one, 2 if there
@@ -66,6 +67,8 @@ struct task {
 };
 
 constexpr int most_in_groups = 64;
+/// Clocks are quadratic in the lanes.
+constexpr int most_ranks_by_mailbox = 64;
 
 std::vector<layout> placements(int ranks) {
   std::vector<layout> list{layout::flat(ranks)};
@@ -142,11 +145,12 @@ public:
 
   bool empty() const { return scores == 0 && faults_ == 0 && too_large_ == 0; }
 
-  /// {scores, steps, programs, seconds, faults, first_faults [text], too_large}
+  /// {scores, steps, programs, mailbox_programs, seconds, faults, first_faults [text], too_large}
   std::string json_text(double seconds) const {
-    const nlohmann::ordered_json document{
-        {"scores", scores.load()}, {"steps", steps.load()},  {"programs", programs.load()}, {"seconds", seconds},
-        {"faults", faults_},       {"first_faults", texts_}, {"too_large", too_large_}};
+    const nlohmann::ordered_json document{{"scores", scores.load()},     {"steps", steps.load()},
+                                          {"programs", programs.load()}, {"mailbox_programs", mailbox_programs.load()},
+                                          {"seconds", seconds},          {"faults", faults_},
+                                          {"first_faults", texts_},      {"too_large", too_large_}};
     return document.dump(2) + "\n";
   }
   int code() const { return faults_ == 0 && scores > 0 ? exit_ok : exit_wrong; }
@@ -158,7 +162,8 @@ public:
     time.precision(1);
     time << std::fixed << seconds;
     std::cout << plural(scores, "score") << " verified (" << plural(steps, "step")
-              << "; programs for slots or the direct board: " << programs << "; " << time.str() << " s): "
+              << "; programs for slots or the direct board: " << programs << ", by mailbox: " << mailbox_programs
+              << "; " << time.str() << " s): "
               << (faults_ > 0   ? std::to_string(faults_) + " FAILED"
                   : scores == 0 ? "nothing is proved"
                                 : "all right")
@@ -169,7 +174,8 @@ public:
   }
 
   std::atomic<std::size_t> scores{0}, steps{0};
-  std::atomic<std::size_t> programs{0};  ///< sets of them, for all ranks
+  std::atomic<std::size_t> programs{0};  ///< sets of them, for all ranks: for slots or the direct board
+  std::atomic<std::size_t> mailbox_programs{0};
 
 private:
   std::mutex mutex_;
@@ -254,6 +260,32 @@ private:
   call_shape planned_, shape_;
 };
 
+/// Programs that run by mailbox do what the verifier has seen: cut so, with so many credits.
+void prove_by_mailbox(const std::string& title, const score& s, const verdict& v, const cutting& cut, int credits,
+                      tally& into) {
+  if (s.ranks > most_ranks_by_mailbox) return;
+  const auto parts = static_cast<std::size_t>(s.parts);
+  const std::size_t pieces = static_cast<std::size_t>(cut.channels) * static_cast<std::size_t>(cut.slices);
+  call_shape planned, shape;
+  planned.count = 4 * parts + 3;
+  shape.count = (pieces + 1) * parts + 1;
+  std::vector<std::size_t> counts;
+  if (!s.uniform) counts = uneven_counts(s);
+  shape.counts = counts;
+  std::vector<std::shared_ptr<const program>> programs;
+  for (rank_t r = 0; r < s.ranks; ++r) {
+    auto made = std::make_shared<program>(compile(s, r, planned, cut));
+    fit(*made, shape);
+    programs.push_back(std::move(made));
+  }
+  ++into.mailbox_programs;
+  const std::string difference = why_not_the_score({s, v, shape}, programs, credits);
+  if (!difference.empty())
+    into.fail(title + ", by mailbox, " + plural(static_cast<std::size_t>(cut.channels), "channel") + ", " +
+              plural(static_cast<std::size_t>(cut.slices), "slice") + ", " +
+              plural(static_cast<std::size_t>(credits), "credit") + ": " + difference);
+}
+
 /// A score as it is performed: whole messages as they are; slices and blocks of different sizes cell by cell.
 void verify_under_all_limits(const std::string& title, const score& written, bool uniform, tally& into) {
   const score whole = lower_syncs(written);
@@ -262,13 +294,17 @@ void verify_under_all_limits(const std::string& title, const score& written, boo
   for (const int slices : {1, 3})
     for (const int credits : {1, 2, 8}) {
       const performing_limits limits{credits, slices};
-      verdict v = verify(slices == 1 && uniform ? whole : cells, limits);
+      const score* performed = slices == 1 && uniform ? &whole : &cells;
+      verdict v = verify(*performed, limits);
       if (!v.ok() && credits == 1) {
         if (!paced) paced = pace_sends(cells, 1);
+        performed = &*paced;
         v = verify(*paced, limits);
       }
       into.add(title, limits, v);
-      if (v.ok() && slices == 1 && credits == 8) program_prover(title, uniform ? whole : cells, v, uniform, into).run();
+      if (v.ok() && slices == 1 && credits == 8) program_prover(title, *performed, v, uniform, into).run();
+      if (v.ok() && (slices == 1) == (credits == 8))
+        prove_by_mailbox(title, *performed, v, {slices > 1 && credits == 2 ? 2 : 1, slices}, credits, into);
     }
 }
 
