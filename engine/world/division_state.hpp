@@ -54,8 +54,8 @@ public:
       leave(at->second.made, place);
       return settle(at, rank);
     }
-    if (given_up_.size() == most_given_up) given_up_.erase(given_up_.begin());
-    given_up_.emplace_back(which, rank);
+    given_up_[which].push_back(rank);
+    if (given_up_.size() > most_given_up) given_up_.erase(given_up_.begin());
   }
 
   /// Parts that not all members have taken or given up.
@@ -85,13 +85,16 @@ private:
             .first;
     part& p = at->second;
     p.settled.reserve(here);
-    std::erase_if(given_up_, [&](const auto& failed) {
-      const auto place = failed.first == which ? place_of(members, failed.second) : -1;
+    const auto failed = given_up_.find(which);
+    if (failed == given_up_.end()) return at;
+    std::erase_if(failed->second, [&](rank_t rank) {
+      const auto place = place_of(members, rank);
       if (place < 0) return false;
       leave(p.made, place);
-      p.settled.push_back(failed.second);
+      p.settled.push_back(rank);
       return true;
     });
+    if (failed->second.empty()) given_up_.erase(failed);
     return at;
   }
 
@@ -101,11 +104,12 @@ private:
     if (p.settled.size() == p.ranks_here) parts_.erase(which);
   }
 
-  /// What failed before any rank had its part. Most never come up again, as no rank gets one.
+  /// Splits that failed at a rank before any had its part. Most never come up again, as no rank gets one; so the oldest are forgotten, each with
+  /// all its ranks.
   static constexpr std::size_t most_given_up = 64;
 
   parts parts_;
-  std::vector<std::pair<epoch_t, rank_t>> given_up_;  ///< the oldest first
+  std::map<epoch_t, std::vector<rank_t>> given_up_;
 };
 
 }  // namespace troupe

@@ -70,6 +70,20 @@ TEST_CASE("who gave up before anybody took has left the part, which is one thoug
   make.core->close();
 }
 
+TEST_CASE("of a split that failed at many ranks before one took its part, every one has left it") {
+  troupe::division_state<int*> state;
+  std::vector<troupe::rank_t> members, left;
+  for (troupe::rank_t r = 0; r < 200; ++r) members.push_back(r);
+  int part = 0;
+  const auto leave = [&](int*, troupe::rank_t place) { left.push_back(place); };
+  for (troupe::rank_t r = 0; r < 199; ++r) state.give_up(3, r, leave);
+  CHECK(left.empty());
+  state.take(
+      3, 0, 199, members, [&] { return &part; }, [](int*) { return std::size_t{200}; }, leave);
+  CHECK(left.size() == 199);
+  CHECK(state.open() == 0);
+}
+
 TEST_CASE("splits that fail everywhere leave nothing behind") {
   divisions parts{0};
   for (troupe::epoch_t which = 0; which < 1000; ++which)
