@@ -7,7 +7,6 @@
 #include <array>
 #include <chrono>
 #include <csignal>
-#include <functional>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -31,15 +30,6 @@ troupe::engine_options quiet() {
   troupe::engine_options o;
   o.log_level = "off";
   return o;
-}
-
-errc code_of(const std::function<void()>& call) {
-  try {
-    call();
-    return errc::ok;
-  } catch (const troupe::error& e) {
-    return e.code_value();
-  }
 }
 
 /// Works with the communicator until somebody is lost, then with those who are left, and so on, `good` times at last.
