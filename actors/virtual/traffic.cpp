@@ -53,7 +53,7 @@ std::uint32_t traffic::send(std::uint32_t at, std::uint64_t bytes) {
   m.flow = static_cast<std::int64_t>(sent_++);
   m.payload = bytes;
   const part& p = parts_[c.part];
-  m.wire = p.wire == p.payload ? bytes : (bytes + p.payload - 1) / p.payload * p.wire;
+  m.wire = p.wire == p.payload ? bytes : bytes_on_wire(bytes, p.wire, p.payload);
   m.connection = at;
   if (!choices_.empty()) taken_[index] = fixed_way;
   m.number = c.sent++;
@@ -150,7 +150,7 @@ std::uint32_t traffic::exchange_way(std::uint32_t part_number, rank_t rank, int 
 void traffic::exchange(std::uint32_t part_number, rank_t rank, std::int32_t lane, std::int32_t which, bool towards,
                        std::uint64_t bytes) {
   const part& p = parts_[part_number];
-  const std::uint64_t wire = (bytes + p.payload - 1) / p.payload * p.wire;
+  const std::uint64_t wire = bytes_on_wire(bytes, p.wire, p.payload);
   begin_access(part_number, rank, lane, exchange_way(part_number, rank, switch_of(part_number, which), towards), wire);
 }
 
