@@ -9,7 +9,6 @@
 #include <map>
 #include <optional>
 #include <span>
-#include <thread>
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -18,6 +17,7 @@
 
 #include "actors/caf/job_links.hpp"
 #include "actors/ports/link/rendezvous.hpp"
+#include "actors/waiting/napping.hpp"
 #include "engine/planning/hccl_selection.hpp"
 #include "engine/planning/nccl_selection.hpp"
 #include "engine/planning/tuning.hpp"
@@ -308,8 +308,7 @@ void join_there(engine_core& core, whereabouts where, const join_options& option
   if (joined->copies()) core.memory->lie_in(joined->boards());
   core.runtime->join(std::move(joined));
   // The others may still be reading their rosters.
-  while (service && !service->done() && clock::now() < limits.until)
-    std::this_thread::sleep_for(std::chrono::milliseconds{1});
+  nap_until([&] { return !service || service->done() || clock::now() >= limits.until; }, std::chrono::milliseconds{1});
 }
 
 }  // namespace
