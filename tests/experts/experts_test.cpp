@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "bench/harness/counted_heap.hpp"
-#include "engine/experts/expert_seats.hpp"
+#include "engine/experts/expert_replicas.hpp"
 #include "engine/experts/scaled_rows.hpp"
 #include "memory/error.hpp"
 #include "tests/code_of.hpp"

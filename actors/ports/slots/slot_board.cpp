@@ -151,7 +151,7 @@ slot_board::slot_board(int ranks, std::shared_ptr<board_memory> memory, bool cro
       membarrier_(memory_->has_membarrier() && agree(*memory_->roots<std::atomic<std::uint32_t>>(1), !crowded)),
       direct_(ranks, *memory_),
       pairs_(ranks, *memory_),
-      cores_(ranks, memory_->roots<shared_cores::seat>(static_cast<std::size_t>(ranks))),
+      cores_(ranks, memory_->roots<shared_cores::entry>(static_cast<std::size_t>(ranks))),
       words_(memory_->roots<rank_words>(static_cast<std::size_t>(ranks))),
       channels_(
           memory_->roots<relative<slot_channel>>(static_cast<std::size_t>(ranks) * static_cast<std::size_t>(ranks))) {}
@@ -180,7 +180,7 @@ std::size_t slot_board::bytes() const {
 /// Twice what is laid down once: whoever is too late leaves his there.
 std::size_t slot_board::most_bytes(int ranks) {
   const auto n = static_cast<std::size_t>(ranks);
-  return n * (sizeof(rank_words) + sizeof(shared_cores::seat)) + n * n * sizeof(relative<slot_channel>) +
+  return n * (sizeof(rank_words) + sizeof(shared_cores::entry)) + n * n * sizeof(relative<slot_channel>) +
          2 * n * n * slot_channel::most_bytes() + direct_board::most_bytes(ranks) + pair_board::most_bytes(ranks) +
          64 * board_memory::alignment;
 }
