@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "protocols/tiers.hpp"
 
+#include <stdexcept>
+
 namespace troupe {
 
 std::string why_no_tiers(const call& whole) {
@@ -50,8 +52,16 @@ call call_of_tier(const call& whole, tier stage, int hosts, int of_host) {
     case all_gather: return collects ? like(whole, gather, n) : like(whole, broadcast, all);
     case reduce_scatter: return collects ? like(whole, reduce, all) : like(whole, scatter, n);
     case barrier: return like(whole, barrier, 0);
-    default: return like(whole, collects ? reduce : broadcast, n);
+    case all_reduce: return like(whole, collects ? reduce : broadcast, n);
+    case broadcast:
+    case reduce:
+    case gather:
+    case scatter:
+    case all_to_all:
+    case scan:
+    case exscan: break;  // why_no_tiers
   }
+  throw std::logic_error("no " + std::string{name(whole.what)} + " is performed in tiers");
 }
 
 tier_memory memory_of_tiers(const call& whole, int hosts, int of_host) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "actors/caf/scheduler.hpp"
 #include "actors/caf/timer_clock.hpp"
+#include "actors/waiting/napping.hpp"
 #include "actors/waiting/no_waiting.hpp"
 #include "actors/waiting/yielding.hpp"
 
@@ -226,7 +227,7 @@ help_result scheduler::drive(parker& place, condition done, steady_time deadline
     was_idle = true;
     if (look_again(course, searching)) continue;
     if (!queue_.empty()) {
-      std::this_thread::yield();  // a producer was pre-empted between claiming its place and filling it
+      give_way();  // a producer was pre-empted between claiming its place and filling it
       continue;
     }
     if (!sleep(place, done, deadline, searching, how.room)) {
@@ -354,11 +355,12 @@ void scheduler::stop() {
 /// A helper may be inside a long handler; it leaves when that returns.
 void scheduler::wait_for_helpers() noexcept {
   const unit* mine = drives() ? static_cast<const driver*>(current_driver)->context : nullptr;
-  for (bool waiting = true; waiting;) {
-    waiting = false;
-    units_->for_each([&](const unit& at) { waiting |= &at != mine && at.busy.load(std::memory_order_seq_cst); });
-    if (waiting) std::this_thread::sleep_for(std::chrono::microseconds(50));
-  }
+  const auto all_have_left = [&] {
+    bool busy = false;
+    units_->for_each([&](const unit& at) { busy |= &at != mine && at.busy.load(std::memory_order_seq_cst); });
+    return !busy;
+  };
+  nap_until(all_have_left, std::chrono::microseconds{50});
 }
 
 /// Empties the queue: runs actors until `run_until`, then ends them as CAF's `cleanup_and_release` does (but does not leak those
@@ -378,7 +380,7 @@ void scheduler::drain(steady_time run_until) noexcept {
   while (!queue_.empty()) {
     caf::resumable* job = queue_.pop();
     if (job == nullptr) {
-      std::this_thread::yield();
+      give_way();
       continue;
     }
     const auto kind = job->subtype();

@@ -19,6 +19,7 @@
 #include "actors/ports/parts/part_performer.hpp"
 #include "actors/rank/inbox.hpp"
 #include "actors/waiting/completion.hpp"
+#include "actors/waiting/napping.hpp"
 #include "protocols/perform/part_board.hpp"
 
 namespace troupe::actors {
@@ -36,7 +37,7 @@ public:
   bool tells_here() const { return teller_.load() == std::this_thread::get_id(); }
   /// For the next repetition, whose number its rank gives it. @pre the last one has ended, and !tells_here()
   void begin_again() {
-    while (telling_.load()) std::this_thread::yield();  // a callback of the last one
+    give_way_until([this] { return !telling_.load(); });  // a callback of the last one
     reset();
     told_.store(0);
     for (listener& one : callbacks_) one.called = false;

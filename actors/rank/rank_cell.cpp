@@ -5,11 +5,11 @@
 #include <exception>
 #include <iterator>
 #include <new>
-#include <thread>
 
 #include "actors/rank/operation_parts.hpp"
 #include "actors/waiting/crowded_core.hpp"
 #include "actors/waiting/doorbell.hpp"
+#include "actors/waiting/napping.hpp"
 #include "actors/waiting/no_waiting.hpp"
 #include "actors/waiting/slot_waiting.hpp"
 #include "actors/waiting/yielding.hpp"
@@ -104,7 +104,7 @@ void rank_cell::notify(bool urgent) {
 bool rank_cell::call_has_ended() noexcept {
   if (!has_barrier_) return false;
   // As a gate's: one that fails has been forbidden meanwhile.
-  if (!process_barrier(barrier_of::this_process)) std::this_thread::sleep_for(std::chrono::milliseconds{10});
+  if (!process_barrier(barrier_of::this_process)) nap(std::chrono::milliseconds{10});
   return held_.load() == holder::nobody;
 }
 

@@ -4,11 +4,11 @@
 
 #include <memory>
 #include <new>
-#include <thread>
 #include <utility>
 
 #include "actors/ports/nic/nic_thread.hpp"
 #include "actors/rank/rank_cell.hpp"
+#include "actors/waiting/napping.hpp"
 
 namespace troupe::actors {
 
@@ -40,7 +40,7 @@ private:
       try {
         return cell_->tell_now(rank_order{what});
       } catch (const std::bad_alloc&) {
-        std::this_thread::yield();  // the rank waits for this, and nobody else can say it
+        give_way();  // the rank waits for this, and nobody else can say it
       }
     }
   }

@@ -86,17 +86,26 @@ call_buffers rank_state::buffers_of_tier(tier which) const {
   auto* const own = static_cast<std::byte*>(op.output);
   const bool first = options_.on_host == 0;
   std::byte* const gathered = first && own != nullptr ? own + host * share : nullptr;
+  using enum collective;
   switch (op.what.what) {
-    case collective::all_gather:
+    case all_gather:
       if (which == tier::collect) return {op.input, gathered};
       return which == tier::across ? call_buffers{gathered, own} : call_buffers{own, own};
-    case collective::reduce_scatter:
+    case reduce_scatter:
       if (which == tier::collect) return {op.input, collected_.data()};
       return which == tier::across ? call_buffers{collected_.data(), host_share_.data()}
                                    : call_buffers{host_share_.data(), own};
-    case collective::barrier: return {};
-    default: return which == tier::collect ? call_buffers{op.input, own} : call_buffers{own, own};
+    case all_reduce: return which == tier::collect ? call_buffers{op.input, own} : call_buffers{own, own};
+    case barrier:
+    case broadcast:
+    case reduce:
+    case gather:
+    case scatter:
+    case all_to_all:
+    case scan:
+    case exscan: break;  // the first needs no memory, the others have no tiers
   }
+  return {};
 }
 
 /// The stage is performed here.

@@ -101,7 +101,8 @@ operation_ptr state_communicator::make_operation(rank_t r) const {
         if (r == notes.root) c.counts = all;
         else c.counts = {all[own]};
         break;
-      default: c.counts = all; break;
+      case v_counts::none:
+      case v_counts::common: c.counts = all; break;
     }
   }
   if (how->work() == step_work::timed) {

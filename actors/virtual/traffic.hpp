@@ -369,6 +369,10 @@ private:
     std::uint64_t rate = 0;
     std::int32_t slow_down = 1000;
     std::uint32_t first_fault = no_fault;  ///< of the hardware's, where all of an element stand together
+
+    /// A byte takes so many picoseconds ÷ `rate`; slow_down is in thousandths.
+    std::uint64_t a_byte() const { return std::uint64_t{1'000'000'000} * static_cast<std::uint32_t>(slow_down); }
+    double bytes_per_picosecond() const { return static_cast<double>(rate) * 1e-9 / slow_down; }
   };
   static_assert(sizeof(element_data) == 128);
   /// What is asked of an element that a message will only come to: apart, so that nobody waits for the rest of it.

@@ -36,11 +36,11 @@ public:
       callbacks.swap(callbacks_);
       for (parker* waiter : waiters_)
         if (const void* const place = waiter->wake_later()) {
-          if (sleeper != nullptr) detail::futex_wake(sleeper);
+          if (sleeper != nullptr) futex_wake(sleeper);
           sleeper = place;
         }
     }
-    if (sleeper != nullptr) detail::futex_wake(sleeper);
+    if (sleeper != nullptr) futex_wake(sleeper);
     for (auto& callback : callbacks) {
       try {
         callback();

@@ -9,18 +9,10 @@
 // Nothing is overlooked. All steps are sequentially consistent. W2 before T1: T2 sees what was left. W2 after T1: T4 does not sleep any more, or, if
 // it sleeps already, T3 came before W3, which wakes it. A process that dies between W1 and W2 has left nothing that counts.
 
-#include <algorithm>
 #include <atomic>
-#include <chrono>
-#include <climits>
 #include <cstdint>
-#include <ctime>
 
-#include <linux/futex.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
-#include "actors/waiting/parking.hpp"
+#include "actors/waiting/futex.hpp"
 
 namespace troupe::actors {
 
@@ -39,30 +31,19 @@ public:
   void wake() noexcept {
     if (asleep_.load() == 0 || asleep_.exchange(0) == 0) return;
     note();
-    ::syscall(SYS_futex, &rings_, operation(FUTEX_WAKE), INT_MAX, nullptr, nullptr, 0);
+    futex_wake(&rings_, whose());
   }
 
   // -- the thread --
   std::uint32_t rings() const noexcept { return rings_.load(); }
   void announce() noexcept { asleep_.store(1); }
   /// Returns at once if somebody has rung since rings() said `seen`. May return without a reason. @pre announced
-  void sleep(std::uint32_t seen, steady_time until) noexcept {
-    using namespace std::chrono;
-    timespec at{};
-    if (until != no_deadline) {  // of CLOCK_MONOTONIC, as steady_clock is in libstdc++
-      const auto since = std::max(until.time_since_epoch(), steady_time::duration::zero());
-      at.tv_sec = static_cast<std::time_t>(duration_cast<seconds>(since).count());
-      at.tv_nsec = static_cast<long>(duration_cast<nanoseconds>(since % seconds{1}).count());
-    }
-    ::syscall(SYS_futex, &rings_, operation(FUTEX_WAIT_BITSET), seen, until == no_deadline ? nullptr : &at, nullptr,
-              FUTEX_BITSET_MATCH_ANY);
-  }
+  void sleep(std::uint32_t seen, steady_time until) noexcept { futex_wait(rings_, seen, until, whose()); }
   void retract() noexcept { asleep_.store(0); }
 
 private:
-  /// A futex of one process costs the kernel less.
-  int operation(int what) const noexcept {
-    return between_.load(std::memory_order_relaxed) != 0 ? what : what | FUTEX_PRIVATE_FLAG;
+  futex_of whose() const noexcept {
+    return between_.load(std::memory_order_relaxed) != 0 ? futex_of::all_processes : futex_of::this_process;
   }
 
   std::atomic<std::uint32_t> rings_{0}, asleep_{0}, between_{0};

@@ -2,17 +2,14 @@
 #pragma once
 
 #include <atomic>
-#include <cerrno>
 #include <chrono>
-#include <climits>
 #include <cstddef>
 #include <cstdint>
-#include <ctime>
 #include <mutex>
 
-#include <linux/futex.h>
-#include <sys/syscall.h>
 #include <unistd.h>
+
+#include "actors/waiting/futex.hpp"
 
 /// How threads sleep and are woken, without CAF.
 ///
@@ -31,40 +28,6 @@
 
 namespace troupe::actors {
 
-using steady_time = std::chrono::steady_clock::time_point;
-
-/// A deadline that never comes.
-inline constexpr steady_time no_deadline = steady_time::max();
-
-namespace detail {
-
-/// Wakes the threads sleeping on `address`. The word is not read: the address may already belong to something else, in which
-/// case somebody wakes without a reason, which every sleeper tolerates.
-inline void futex_wake(const void* address) noexcept {
-  ::syscall(SYS_futex, address, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
-}
-
-/// Sleeps while `*word == expected`, at most until `deadline`. May return early. False only if the deadline has passed.
-inline bool futex_wait(const std::atomic<std::uint32_t>& word, std::uint32_t expected, steady_time deadline) noexcept {
-  static_assert(sizeof(std::atomic<std::uint32_t>) == sizeof(std::uint32_t));
-  if (deadline == no_deadline) {
-    ::syscall(SYS_futex, &word, FUTEX_WAIT_BITSET_PRIVATE, expected, nullptr, nullptr, FUTEX_BITSET_MATCH_ANY);
-    return true;
-  }
-  // std::chrono::steady_clock is CLOCK_MONOTONIC in libstdc++, which is what FUTEX_WAIT_BITSET measures (absolute time).
-  auto since_boot = deadline.time_since_epoch();
-  if (since_boot < steady_time::duration::zero()) since_boot = steady_time::duration::zero();
-  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(since_boot);
-  timespec until{};
-  until.tv_sec = static_cast<std::time_t>(seconds.count());
-  until.tv_nsec = static_cast<long>(std::chrono::duration_cast<std::chrono::nanoseconds>(since_boot - seconds).count());
-  const long result =
-      ::syscall(SYS_futex, &word, FUTEX_WAIT_BITSET_PRIVATE, expected, &until, nullptr, FUTEX_BITSET_MATCH_ANY);
-  return !(result == -1 && errno == ETIMEDOUT);
-}
-
-}  // namespace detail
-
 /// One sleeping place for one thread at a time. A wake-up that comes early is kept (once). `wake` may be called from any thread
 /// and makes no access to the parker after the step that lets the sleeper go on, but to read which bell it sleeps at; a waker needs to
 /// know that the parker still lives when it calls: wake under a lock that the sleeper takes before it goes, or use `wait_token`, which sleeps at no bell.
@@ -76,10 +39,10 @@ public:
 
   /// Wakes the sleeper, or lets its next `park` return at once. Costs a system call only if somebody sleeps.
   void wake() noexcept {
-    if (const void* sleeper = wake_later()) detail::futex_wake(sleeper);
+    if (const void* sleeper = wake_later()) futex_wake(sleeper);
   }
 
-  /// First half of `wake`: returns what to hand to `detail::futex_wake`, or nullptr. Lets a caller do the system call
+  /// First half of `wake`: returns what to hand to `futex_wake`, or nullptr. Lets a caller do the system call
   /// after it has released a lock.
   const void* wake_later() noexcept {
     std::uint32_t seen = state_.load(std::memory_order_relaxed);
@@ -112,8 +75,7 @@ public:
       return true;
     }
     bool in_time = true;
-    while (in_time && state_.load(std::memory_order_seq_cst) == parked)
-      in_time = detail::futex_wait(state_, parked, deadline);
+    while (in_time && state_.load(std::memory_order_seq_cst) == parked) in_time = futex_wait(state_, parked, deadline);
     seen = state_.load(std::memory_order_seq_cst);
     while (seen == parked || seen == notified)  // `completed` stays
       if (state_.compare_exchange_weak(seen, empty, std::memory_order_seq_cst)) return in_time || seen == notified;
@@ -151,7 +113,7 @@ public:
   /// Once, from any thread. What was written before is visible to a thread that has seen `done()`.
   void complete() noexcept {
     if (state_.exchange(completed, std::memory_order_seq_cst) == parked)
-      detail::futex_wake(&state_);  // only the address is used
+      futex_wake(&state_);  // only the address is used
   }
 
   bool done() const noexcept { return state_.load(std::memory_order_acquire) == completed; }
@@ -229,7 +191,7 @@ public:
       address = chosen.place->wake_later();
     }
     wakes_.fetch_add(1, std::memory_order_relaxed);
-    if (address != nullptr) detail::futex_wake(address);
+    if (address != nullptr) futex_wake(address);
     return woken::one;
   }
 

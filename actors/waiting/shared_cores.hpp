@@ -16,17 +16,17 @@ namespace troupe {
 /// Any thread. Its words are hints: a thread may have been moved since.
 class shared_cores {
 public:
-  struct alignas(64) seat {
+  struct alignas(64) entry {
     std::atomic<int> core_and_one{0};  ///< 0: unknown
   };
 
-  /// @param seats of the threads, which all of them see
-  shared_cores(int threads, seat* seats) : seats_(seats), threads_(threads) {}
+  /// @param entries of the threads, which all of them see
+  shared_cores(int threads, entry* entries) : entries_(entries), threads_(threads) {}
 
   /// Thread `me` is at work. Some nanoseconds; writes only when it has been moved.
   void note(int me) { note(me, current()); }
   void note(int me, int core) {
-    std::atomic<int>& mine = seats_[me].core_and_one;
+    std::atomic<int>& mine = entries_[me].core_and_one;
     if (mine.load(std::memory_order_relaxed) != core + 1) mine.store(core + 1, std::memory_order_relaxed);
   }
   /// Another thread was seen last where `me` is.
@@ -40,7 +40,7 @@ public:
     if (::sched_getaffinity(0, sizeof all, &all) != 0) return false;
     others = all;
     for (int i = 0; i < threads_; ++i)
-      if (const int at = seats_[i].core_and_one.load(std::memory_order_relaxed) - 1;
+      if (const int at = entries_[i].core_and_one.load(std::memory_order_relaxed) - 1;
           i != me && at >= 0 && at < CPU_SETSIZE)
         CPU_CLR(static_cast<unsigned>(at), &others);
     if (CPU_COUNT(&others) == 0 || ::sched_setaffinity(0, sizeof others, &others) != 0) return false;
@@ -56,10 +56,10 @@ public:
 private:
   /// With one of those below `others`.
   bool is_shared(int me, int others) const {
-    const int mine = seats_[me].core_and_one.load(std::memory_order_relaxed);
+    const int mine = entries_[me].core_and_one.load(std::memory_order_relaxed);
     if (mine == 0) return false;
     for (int i = 0; i < others; ++i)
-      if (i != me && seats_[i].core_and_one.load(std::memory_order_relaxed) == mine) return true;
+      if (i != me && entries_[i].core_and_one.load(std::memory_order_relaxed) == mine) return true;
     return false;
   }
   /// −1: unknown.
@@ -71,7 +71,7 @@ private:
 #endif
   }
 
-  seat* seats_;
+  entry* entries_;
   int threads_;
 };
 

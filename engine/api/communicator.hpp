@@ -329,7 +329,8 @@ private:                                                                        
   /// A rank whose actor died in a process that lives is one that lives: whoever called for it may call this. All get the same answer, also if
   /// processes end meanwhile. Who ends after the answer is in it: then the new communicator fails with errc::peer_lost, and is shrunk
   /// in turn. This communicator stays what it is. Throws error: timed_out with who is missing (call it again to go on waiting), peer_lost (this
-  /// process was taken for lost by the others; or fewer than at_least are left), engine_closed, out_of_memory. Blocks: a thread a rank.
+  /// process was taken for lost by the others; or fewer than at_least are left), engine_closed, out_of_memory. Blocks: a thread a rank. After 5 s the log says
+  /// who waits and who has not called it.
   communicator shrink(shrink_options options = {});
   /// The same without exceptions.
   [[nodiscard]] std::error_code try_shrink(communicator& into, shrink_options options = {}) noexcept;

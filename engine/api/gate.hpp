@@ -7,8 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
-#include <thread>
 
+#include "actors/waiting/napping.hpp"
 #include "memory/process_barrier.hpp"
 
 namespace troupe {
@@ -73,8 +73,7 @@ public:
     for (auto& each : doorways_) each.inside.fetch_or(closed, std::memory_order_acq_rel);
     closed_.exchange(true);
     // One that fails, which has worked before, has been forbidden meanwhile. A core's stores become visible within microseconds by themselves.
-    if (has_barrier_ && !process_barrier(barrier_of::this_process))
-      std::this_thread::sleep_for(std::chrono::milliseconds{10});
+    if (has_barrier_ && !process_barrier(barrier_of::this_process)) nap(std::chrono::milliseconds{10});
   }
   /// @pre shut() was called.
   void wait_until_empty() noexcept {
@@ -83,7 +82,7 @@ public:
            seen = each.inside.load(std::memory_order_acquire))
         each.inside.wait(seen, std::memory_order_acquire);
     // Who leaves an entrance tells nobody.
-    while (any_inside()) std::this_thread::sleep_for(std::chrono::microseconds{50});
+    nap_until([this] { return !any_inside(); }, std::chrono::microseconds{50});
   }
 
   /// Inside as long as it lives, if it is not closed. @tparam Way a doorway's number, or an entrance

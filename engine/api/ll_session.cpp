@@ -101,7 +101,7 @@ public:
       end_.emplace(of_);
       if (end_->came()) return true;
       end_.reset();
-      if (!told_ && clock::now() - begun_ > long_time) tell();
+      if (!told_ && clock::now() - begun_ > communicator_state::long_time) tell();
       return port_.is_stuck(what_);
     } catch (...) {
       problem_ = std::current_exception();
@@ -124,10 +124,10 @@ public:
   }
 
 private:
-  static constexpr std::chrono::seconds long_time{5};
   void tell() {
     told_ = true;
-    state_.core->log->warn("waiting for more than 5 s: {}, {}", state_.name, title());
+    state_.core->log->warn("waiting for more than {} s: {}, {}", communicator_state::long_time.count(), state_.name,
+                           title());
   }
   communicator& of_;
   const communicator_state& state_;

@@ -196,12 +196,30 @@ std::string partitioned::plan() const { return what_ ? what_->plan->title() : st
 
 namespace {
 
+bool can_be_cut(collective what) {
+  using enum collective;
+  switch (what) {
+    case all_reduce:
+    case all_gather:
+    case reduce_scatter:
+    case broadcast:
+    case reduce:
+    case gather:
+    case scatter:
+    case all_to_all: return true;
+    case barrier:
+    case scan:
+    case exscan: break;
+  }
+  return false;
+}
+
 void cut(call_description& what, const partitions& how) {
   call& c = what.what;
   const auto refuse = [&](const std::string& why) {
     throw error(errc::invalid_argument, "partitions of " + to_string(c) + ": " + why);
   };
-  if (!c.uniform || what.pair || !moves_data(c.what) || c.what == collective::scan || c.what == collective::exscan)
+  if (!c.uniform || what.pair || !can_be_cut(c.what))
     throw error(errc::unsupported, to_string(c) + " cannot be partitioned; all_gather, reduce_scatter, all_reduce, "
                                                   "all_to_all, broadcast, reduce, gather and scatter can");
   if (how.count < 1 || how.count > partitions::most)

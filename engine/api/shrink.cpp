@@ -9,12 +9,15 @@
 #include <tuple>
 #include <vector>
 
+#include <spdlog/spdlog.h>
+
 #include "actors/caf/job_links.hpp"
 #include "engine/api/code_of_call.hpp"
 #include "engine/api/communicator.hpp"
 #include "engine/world/communicator_state.hpp"
 #include "memory/error.hpp"
 #include "memory/word_hash.hpp"
+#include "protocols/agreement/agreement.hpp"
 
 namespace troupe {
 
@@ -31,6 +34,19 @@ std::string text_of_missing(const communicator_state& of, const shrinks::round& 
       add(actors::name_of(job.all(), p));
   }
   return text.empty() ? "the others" : text;
+}
+
+/// A program that hangs because a rank never comes to the round should not do so without a word.
+void tell_of_long_wait(communicator_state& of, shrinks::round& which) {
+  const std::vector<rank_t> here = of.shrunk.overdue(which);
+  if (here.empty()) return;
+  std::string text = list_ranks(here) + (here.size() == 1 ? " waits" : " wait");
+  // Between processes the one that collects who has come names the others only where they are few.
+  if (const std::vector<rank_t> missing = of.shrunk.missing(of, which); !missing.empty())
+    text += "; " + list_ranks(missing) + (missing.size() == 1 ? " has" : " have") + " not called it";
+  else text += " for " + text_of_missing(of, which);
+  of.core->log->warn("waiting for more than {} s: {}, shrink: {}", communicator_state::long_time.count(), of.name,
+                     text);
 }
 
 }  // namespace
@@ -72,8 +88,13 @@ communicator communicator::shrink(shrink_options options) {
   const shrinks::round_ptr all = of->shrunk.come(of, rank);
   // Not as the caller of an operation of this rank: what comes for the rank meanwhile (the end of what others have under way) is its usual
   // helpers' to do.
-  const auto until = std::chrono::steady_clock::now() + time;
-  if (!of->core->runtime->wait(all->done, until, of->run.get(), of->table->waiting().yields))
+  const auto begun = std::chrono::steady_clock::now(), until = begun + time;
+  const auto wait = [&](std::chrono::steady_clock::time_point end) {
+    return of->core->runtime->wait(all->done, end, of->run.get(), of->table->waiting().yields);
+  };
+  if (time > communicator_state::long_time && !wait(begun + communicator_state::long_time))
+    tell_of_long_wait(*of, *all);
+  if (!wait(until))
     throw error(errc::timed_out, of->name + ": shrink waited in vain for " + text_of_missing(*of, *all));
   const bool has_place = of->shrunk.take(all, rank);
   if (all->done->why()) throw_failure(all->done->why());

@@ -186,9 +186,9 @@ expert_exchange::rows_here expert_exchange::inside::backward(const std::byte* gr
     before(kind::dispatch);
     std::string wrong = wrong_rows("gradients", gradient, elements, tokens_, type);
     if (wrong.empty()) wrong = wrong_rows("results", results, result_elements, in_parts_ ? 0 : received_, type);
-    if (wrong.empty() && !weight_gradient.empty() && weight_gradient.size() != seat_.size())
+    if (wrong.empty() && !weight_gradient.empty() && weight_gradient.size() != replica_.size())
       wrong = "expert_exchange: rank " + std::to_string(rank_) + " wants the gradients of " +
-              number(weight_gradient.size()) + " weights; the last dispatch had " + number(seat_.size());
+              number(weight_gradient.size()) + " weights; the last dispatch had " + number(replica_.size());
     if (wrong.empty() && !in_parts_ && gradient_rows_.holds(results))
       wrong = "expert_exchange: rank " + std::to_string(rank_) +
               " gives results that lie where the gradients will be; they are those of the combine";

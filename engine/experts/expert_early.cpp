@@ -31,15 +31,15 @@ std::string caller_of(std::uint64_t tiles) {
 /// @pre this rank is the source, or its proxy
 entry_lists expert_exchange::inside::lists_here(rank_t source) const {
   const std::uint64_t at = mine().streams[source].lists;
-  return {reinterpret_cast<const std::byte*>(at), domain_seats()};  // NOLINT(performance-no-int-to-ptr): one's own
+  return {reinterpret_cast<const std::byte*>(at), domain_replicas()};  // NOLINT(performance-no-int-to-ptr): one's own
 }
 
-/// How many of them are for seats of that rank of the domain.
+/// How many of them are for replicas of that rank of the domain.
 std::size_t expert_exchange::inside::entries_for(const entry_lists& lists, rank_t rank) const {
-  const std::uint32_t seats = seats_.seats_at(rank);
-  if (seats == 0) return 0;
-  const std::uint32_t place = seats_.in_domain[seats_.first[static_cast<std::size_t>(rank)]];
-  return lists.begins[place + seats] - lists.begins[place];
+  const std::uint32_t replicas = replicas_.replicas_at(rank);
+  if (replicas == 0) return 0;
+  const std::uint32_t place = replicas_.in_domain[replicas_.first[static_cast<std::size_t>(rank)]];
+  return lists.begins[place + replicas] - lists.begins[place];
 }
 
 void expert_exchange::inside::await_next(rank_t from) {
@@ -110,7 +110,7 @@ void expert_exchange::inside::show_block(rank_t source) {
     std::memcpy(head, block, sizeof head);
     rows_from_[s] = head[0];
     shown.lists = address(block + sizeof head);
-    shown.rows = address(block + lists_bytes(domain_seats(), head[1]));
+    shown.rows = address(block + lists_bytes(domain_replicas(), head[1]));
     const entry_lists lists = lists_here(source);
     e.of[s].to_answer = 0;
     ++e.to_sum;
@@ -173,13 +173,13 @@ void expert_exchange::inside::take_part(rank_t source) {
     // Not the rest of it, which that rank writes when it takes the same.
     const expert_shown::stream& its = shown(from).streams[source];
     if (its.lists == 0 || experts == 0) return;
-    const entry_lists lists{found<std::byte>(from, its.lists), domain_seats()};
+    const entry_lists lists{found<std::byte>(from, its.lists), domain_replicas()};
     of.all = entries_for(lists, rank_);
     if (of.all == 0) return;
     const std::byte* const rows = found<std::byte>(from, its.rows);
     std::byte* to = of.rows->grow(of.all * row_bytes);
     const store_hint stores = stores_of(of.all * row_bytes);
-    const std::uint32_t first = seats_.in_domain[seats_.first[static_cast<std::size_t>(rank_)]];
+    const std::uint32_t first = replicas_.in_domain[replicas_.first[static_cast<std::size_t>(rank_)]];
     std::size_t row = 0;
     for (std::size_t x = 0; x < experts; ++x) {
       const std::size_t begin = lists.begins[first + x], end = lists.begins[first + x + 1];
@@ -318,8 +318,8 @@ void expert_exchange::inside::begin_early(const std::byte* tokens, bool right, s
   // The next one first, so that not all tell the same.
   for (rank_t step = 1; step < ranks_; ++step) {
     const rank_t to = (rank_ + step) % ranks_;
-    const int domain = seats_.domain_of[static_cast<std::size_t>(to)];
-    if (domain != domain_ && seats_.proxy(domain, rank_) != to) continue;
+    const int domain = replicas_.domain_of[static_cast<std::size_t>(to)];
+    if (domain != domain_ && replicas_.proxy(domain, rank_) != to) continue;
     const std::size_t bytes = spreads() ? sizes_[static_cast<std::size_t>(to)] : 0;
     e.words.send(to, {right ? expert_word::kind::shown : expert_word::kind::refused, static_cast<std::uint32_t>(rank_),
                       bytes, tiles});
@@ -334,9 +334,9 @@ void expert_exchange::inside::begin_early(const std::byte* tokens, bool right, s
 void expert_exchange::inside::await_sums() {
   early& e = *early_;
   std::size_t all = 0;
-  for (std::size_t d = 0; d < seats_.domains.size(); ++d) {
+  for (std::size_t d = 0; d < replicas_.domains.size(); ++d) {
     if (rows_there_[d] == 0) continue;
-    const auto proxy = static_cast<std::size_t>(seats_.proxy(static_cast<int>(d), rank_));
+    const auto proxy = static_cast<std::size_t>(replicas_.proxy(static_cast<int>(d), rank_));
     coming_begins_[proxy] = all;
     all += e.from[proxy].sums = in_lines(rows_there_[d] * result_bytes());
     ++e.sums_coming;

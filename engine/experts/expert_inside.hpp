@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // What is behind an expert_exchange. A rank shows its tokens to the ranks that share memory with it (its *domain*: a process, or the processes of a
-// host), with lists of which of them are for which seat, and each takes what is for its own experts straight to where it belongs. Results go back the
+// host), with lists of which of them are for which replica, and each takes what is for its own experts straight to where it belongs. Results go back the
 // same way: a rank shows them, and each takes what its tokens have become, and sums. So a token is copied once on its way, and there are no packed buffers.
 //
-// What goes to another domain goes once for each token, in one all_to_all_v between proxies (expert_seats::proxy), with its lists; the proxy shows it as
+// What goes to another domain goes once for each token, in one all_to_all_v between proxies (expert_replicas::proxy), with its lists; the proxy shows it as
 // if it were its own. On the way back the proxy sums what the domain's experts have made of a token.
 //
 // Who reads when. A rank shows, takes part in a *round* (an all_gather of one word a rank), and reads what others have shown. Whoever has ended a round
@@ -33,7 +33,7 @@
 
 #include "engine/api/communicator.hpp"
 #include "engine/experts/expert_exchange.hpp"
-#include "engine/experts/expert_seats.hpp"
+#include "engine/experts/expert_replicas.hpp"
 #include "engine/experts/lasting_memory.hpp"
 #include "engine/world/communicator_state.hpp"
 #include "memory/error.hpp"
@@ -63,7 +63,7 @@ struct expert_shown {
   }
 };
 
-/// The lists of a stream, one behind the other: where the entries of each of the domain's seats begin, and the end; of each entry the row, and
+/// The lists of a stream, one behind the other: where the entries of each of the domain's replicas begin, and the end; of each entry the row, and
 /// its weight.
 struct entry_lists {
   const std::uint32_t* begins = nullptr;
@@ -71,12 +71,12 @@ struct entry_lists {
   const float* weights = nullptr;
 
   entry_lists() = default;
-  entry_lists(const std::byte* at, std::uint32_t seats)
+  entry_lists(const std::byte* at, std::uint32_t replicas)
       : begins(reinterpret_cast<const std::uint32_t*>(at)),
-        rows(begins + seats + 1),
-        weights(reinterpret_cast<const float*>(rows + begins[seats])) {}
-  static std::size_t bytes(std::uint32_t seats, std::size_t entries) {
-    return (seats + 1 + entries) * sizeof(std::uint32_t) + entries * sizeof(float);
+        rows(begins + replicas + 1),
+        weights(reinterpret_cast<const float*>(rows + begins[replicas])) {}
+  static std::size_t bytes(std::uint32_t replicas, std::size_t entries) {
+    return (replicas + 1 + entries) * sizeof(std::uint32_t) + entries * sizeof(float);
   }
 };
 
@@ -140,10 +140,10 @@ struct TROUPE_INTERNAL expert_exchange::inside {
   void find_products();
   void send_products();
   void collect_products(std::span<float> weight_gradient);
-  /// Which row of what that rank has for the seat, in the memory of results_of_.
-  std::size_t row_at(rank_t rank, std::size_t seat, rank_t source, std::size_t nth) const {
+  /// Which row of what that rank has for the replica, in the memory of results_of_.
+  std::size_t row_at(rank_t rank, std::size_t replica, rank_t source, std::size_t nth) const {
     const auto r = static_cast<std::size_t>(rank);
-    const std::size_t expert = seat - seats_.first[r];
+    const std::size_t expert = replica - replicas_.first[r];
     return nth + bases_of_[r][in_parts_ ? expert
                                         : expert * static_cast<std::size_t>(ranks_) + static_cast<std::size_t>(source)];
   }
@@ -155,11 +155,11 @@ struct TROUPE_INTERNAL expert_exchange::inside {
   static constexpr std::size_t line = 64;
   static std::size_t in_lines(std::size_t bytes) { return (bytes + line - 1) / line * line; }
   /// Of a block that goes to another domain: what is before its rows, and the whole of it.
-  static std::size_t lists_bytes(std::uint32_t seats, std::size_t entries) {
-    return in_lines(2 * sizeof(std::uint32_t) + entry_lists::bytes(seats, entries));
+  static std::size_t lists_bytes(std::uint32_t replicas, std::size_t entries) {
+    return in_lines(2 * sizeof(std::uint32_t) + entry_lists::bytes(replicas, entries));
   }
-  static std::size_t block_bytes(std::uint32_t seats, std::size_t rows, std::size_t entries, std::size_t row) {
-    return lists_bytes(seats, entries) + in_lines(rows * row);
+  static std::size_t block_bytes(std::uint32_t replicas, std::size_t rows, std::size_t entries, std::size_t row) {
+    return lists_bytes(replicas, entries) + in_lines(rows * row);
   }
 
   // -- a dispatch that starts early: expert_early.cpp --
@@ -239,15 +239,15 @@ struct TROUPE_INTERNAL expert_exchange::inside {
     return *found<expert_shown>(rank, headers_[static_cast<std::size_t>(rank)]);
   }
   expert_shown& mine() const { return *header_.as<expert_shown>(); }
-  const std::vector<rank_t>& members() const { return seats_.domains[static_cast<std::size_t>(domain_)]; }
+  const std::vector<rank_t>& members() const { return replicas_.domains[static_cast<std::size_t>(domain_)]; }
   rank_t taker(rank_t source) const {
-    return seats_.domain_of[static_cast<std::size_t>(source)] == domain_ ? source : seats_.proxy(domain_, source);
+    return replicas_.domain_of[static_cast<std::size_t>(source)] == domain_ ? source : replicas_.proxy(domain_, source);
   }
-  bool spreads() const { return seats_.domains.size() > 1; }  ///< there are other domains
-  std::size_t domain_of_seat(std::size_t seat) const {
-    return static_cast<std::size_t>(seats_.domain_of[static_cast<std::size_t>(seats_.rank_of[seat])]);
+  bool spreads() const { return replicas_.domains.size() > 1; }  ///< there are other domains
+  std::size_t domain_of_replica(std::size_t replica) const {
+    return static_cast<std::size_t>(replicas_.domain_of[static_cast<std::size_t>(replicas_.rank_of[replica])]);
   }
-  std::uint32_t domain_seats() const { return seats_.seats_of_domain[static_cast<std::size_t>(domain_)]; }
+  std::uint32_t domain_replicas() const { return replicas_.replicas_of_domain[static_cast<std::size_t>(domain_)]; }
   /// What is larger is not found in a cache later (kernels.cpp has the same for copies); beside the reads of as much.
   static constexpr std::size_t streamed_bytes = std::size_t{8} << 20;
   static store_hint stores_of(std::size_t bytes) {
@@ -261,7 +261,7 @@ struct TROUPE_INTERNAL expert_exchange::inside {
   rank_t rank_ = 0;
   int ranks_ = 1, experts_ = 1, domain_ = 0;
   expert_options options_;
-  expert_seats seats_;
+  expert_replicas replicas_;
   std::unique_ptr<early> early_;  ///< null: the options have none
   std::weak_ptr<void> node_;      ///< of a flow, whose it is
   bool in_parts_ = false;         ///< the rows of the last dispatch are its parts, until its first way back
@@ -278,11 +278,11 @@ struct TROUPE_INTERNAL expert_exchange::inside {
   kind last_ = kind::none;
   bool routed_ = false;
   std::size_t tokens_ = 0, received_ = 0;
-  std::vector<std::int32_t> seat_;    ///< by choice; −1: none
-  std::vector<std::uint32_t> index_;  ///< by choice: which of the seat's entries from here it is
+  std::vector<std::int32_t> replica_;  ///< by choice; −1: none
+  std::vector<std::uint32_t> index_;   ///< by choice: which of the replica's entries from here it is
   std::vector<float> weights_;
   std::vector<std::uint8_t> dropped_choices_;
-  std::vector<std::uint32_t> per_expert_, per_seat_, begin_of_seat_;
+  std::vector<std::uint32_t> per_expert_, per_replica_, begin_of_replica_;
   std::vector<std::size_t> counts_;  ///< rows of each own expert
   std::size_t dropped_ = 0;
   // Of other domains; empty if there are none:
@@ -299,7 +299,7 @@ struct TROUPE_INTERNAL expert_exchange::inside {
   std::vector<const std::byte*> rows_of_, results_of_, row_at_;
   std::vector<const std::uint32_t*> bases_of_;
   std::vector<double> factor_of_;
-  std::vector<std::uint32_t> domain_seat_;  ///< by place in the domain: the seat
+  std::vector<std::uint32_t> domain_replica_;  ///< by place in the domain: the replica
 
   lasting_buffer header_, lists_, tokens_shown_, spare_tokens_, results_, rows_, gradient_rows_, bases_, products_,
       outgoing_, incoming_, gradients_out_, gradients_in_, sums_out_, sums_in_;

@@ -110,10 +110,10 @@ void expert_exchange::inside::exchange_blocks(const lasting_buffer& out, std::sp
 
 /// What other domains need of the tokens, behind its lists.
 void expert_exchange::inside::pack_tokens(const std::byte* tokens) {
-  for (std::size_t d = 0; d < seats_.domains.size(); ++d) {
+  for (std::size_t d = 0; d < replicas_.domains.size(); ++d) {
     if (rows_there_[d] == 0) continue;
-    std::byte* to = outgoing_.get() + begins_[static_cast<std::size_t>(seats_.proxy(static_cast<int>(d), rank_))] +
-                    lists_bytes(seats_.seats_of_domain[d], entries_there_[d]);
+    std::byte* to = outgoing_.get() + begins_[static_cast<std::size_t>(replicas_.proxy(static_cast<int>(d), rank_))] +
+                    lists_bytes(replicas_.replicas_of_domain[d], entries_there_[d]);
     for (std::size_t t = 0; t < tokens_; ++t) {
       if (row_there_[d * tokens_ + t] == none) continue;
       const std::byte* const from = tokens + t * result_bytes();
@@ -146,7 +146,7 @@ void expert_exchange::inside::send_tokens(const std::byte* tokens, const std::st
       std::memcpy(head, block, sizeof head);
       rows_from_[s] = head[0];
       shown.lists = address(block + sizeof head);
-      shown.rows = address(block + lists_bytes(domain_seats(), head[1]));
+      shown.rows = address(block + lists_bytes(domain_replicas(), head[1]));
     }
     at += coming_[s];
   }
@@ -158,16 +158,16 @@ void expert_exchange::inside::send_gradients(const std::byte* gradient) {
   sizes_.assign(n, 0);
   coming_.assign(n, 0);
   std::size_t all = 0;
-  for (std::size_t d = 0; d < seats_.domains.size(); ++d)
+  for (std::size_t d = 0; d < replicas_.domains.size(); ++d)
     if (rows_there_[d] > 0)
-      all += sizes_[static_cast<std::size_t>(seats_.proxy(static_cast<int>(d), rank_))] =
+      all += sizes_[static_cast<std::size_t>(replicas_.proxy(static_cast<int>(d), rank_))] =
           in_lines(rows_there_[d] * result_bytes());
   std::byte* const out = gradients_out_.grow(std::max(all, line));
   begins_.resize(n);
   for (std::size_t r = 0, at = 0; r < n; at += sizes_[r++]) begins_[r] = at;
-  for (std::size_t d = 0; d < seats_.domains.size(); ++d) {
+  for (std::size_t d = 0; d < replicas_.domains.size(); ++d) {
     if (rows_there_[d] == 0) continue;
-    std::byte* const to = out + begins_[static_cast<std::size_t>(seats_.proxy(static_cast<int>(d), rank_))];
+    std::byte* const to = out + begins_[static_cast<std::size_t>(replicas_.proxy(static_cast<int>(d), rank_))];
     for (std::size_t t = 0; t < tokens_; ++t)
       if (const std::uint32_t row = row_there_[d * tokens_ + t]; row != none)
         troupe::copy(to + row * result_bytes(), gradient + t * result_bytes(), result_bytes());
@@ -190,19 +190,19 @@ void expert_exchange::inside::find_streams() {
     lists_of_[at] = {};
     rows_of_[at] = nullptr;
     if (shown_here.lists == 0) continue;
-    lists_of_[at] = {found<std::byte>(from, shown_here.lists), domain_seats()};
-    if (lists_of_[at].begins[domain_seats()] > 0) rows_of_[at] = found<std::byte>(from, shown_here.rows);
+    lists_of_[at] = {found<std::byte>(from, shown_here.lists), domain_replicas()};
+    if (lists_of_[at].begins[domain_replicas()] > 0) rows_of_[at] = found<std::byte>(from, shown_here.rows);
   }
 }
 
 /// Where the tokens of each source for each own expert will be; shown to those who fetch the results. Returns how many there are.
 std::size_t expert_exchange::inside::lay_out() {
-  const std::uint32_t first = seats_.first[static_cast<std::size_t>(rank_)];
+  const std::uint32_t first = replicas_.first[static_cast<std::size_t>(rank_)];
   const auto n = static_cast<std::size_t>(ranks_);
   auto* const bases = reinterpret_cast<std::uint32_t*>(bases_.grow(own_experts_.size() * n * sizeof(std::uint32_t)));
   std::size_t row = 0;
   for (std::size_t e = 0; e < own_experts_.size(); ++e) {
-    const std::uint32_t place = seats_.in_domain[first + e];
+    const std::uint32_t place = replicas_.in_domain[first + e];
     const std::size_t before = row;
     for (std::size_t s = 0; s < n; ++s) {
       bases[e * n + s] = static_cast<std::uint32_t>(row);
@@ -221,13 +221,13 @@ template <class Take>
 void expert_exchange::inside::take_each(std::size_t row_bytes, Take&& take) {
   const auto* const bases = bases_.as<std::uint32_t>();
   const auto n = static_cast<std::size_t>(ranks_);
-  const std::uint32_t first = seats_.first[static_cast<std::size_t>(rank_)];
+  const std::uint32_t first = replicas_.first[static_cast<std::size_t>(rank_)];
   for (std::size_t step = 0; step < n; ++step) {
     const std::size_t s = (static_cast<std::size_t>(rank_) + step) % n;
     if (rows_of_[s] == nullptr) continue;
     const entry_lists& lists = lists_of_[s];
     for (std::size_t e = 0; e < own_experts_.size(); ++e) {
-      const std::uint32_t place = seats_.in_domain[first + e];
+      const std::uint32_t place = replicas_.in_domain[first + e];
       const std::size_t base = bases[e * n + s], count = lists.begins[place + 1] - lists.begins[place];
       for (std::size_t i = 0; i < count; ++i) {
         const std::size_t entry = lists.begins[place] + i;
@@ -271,7 +271,7 @@ void expert_exchange::inside::find_results() {
     const auto at = static_cast<std::size_t>(r);
     bases_of_[at] = nullptr;
     results_of_[at] = nullptr;
-    if (seats_.seats_at(r) == 0) continue;
+    if (replicas_.replicas_at(r) == 0) continue;
     bases_of_[at] = found<std::uint32_t>(r, its.bases);
     if (its.results != 0) results_of_[at] = found<std::byte>(r, its.results);
   }
@@ -280,21 +280,21 @@ void expert_exchange::inside::find_results() {
 /// What the domain's experts have made of the tokens of `source`, for which this rank is the proxy: a sum for each.
 void expert_exchange::inside::sum_of(rank_t source, std::byte* to, bool weighted) {
   const auto s = static_cast<std::size_t>(source);
-  const std::uint32_t seats = domain_seats();
-  const entry_lists lists(near(rank_, mine().streams[s].lists), seats);
-  const std::uint32_t entries = lists.begins[seats];
-  // The entries of each row, by seat.
+  const std::uint32_t replicas = domain_replicas();
+  const entry_lists lists(near(rank_, mine().streams[s].lists), replicas);
+  const std::uint32_t entries = lists.begins[replicas];
+  // The entries of each row, by replica.
   of_row_.assign(rows_from_[s] + 2, 0);
   for (std::uint32_t e = 0; e < entries; ++e) ++of_row_[lists.rows[e] + 2];
   for (std::size_t row = 2; row < of_row_.size(); ++row) of_row_[row] += of_row_[row - 1];
   row_at_.resize(entries);
   factor_of_.resize(entries);
-  for (std::uint32_t place = 0; place < seats; ++place) {
-    const std::uint32_t seat = domain_seat_[place];
-    const rank_t r = seats_.rank_of[seat];
+  for (std::uint32_t place = 0; place < replicas; ++place) {
+    const std::uint32_t replica = domain_replica_[place];
+    const rank_t r = replicas_.rank_of[replica];
     for (std::uint32_t e = lists.begins[place]; e < lists.begins[place + 1]; ++e) {
       const std::uint32_t at = of_row_[lists.rows[e] + 1]++;
-      const std::size_t row = row_at(r, seat, source, e - lists.begins[place]);
+      const std::size_t row = row_at(r, replica, source, e - lists.begins[place]);
       row_at_[at] = results_of_[static_cast<std::size_t>(r)] + row * result_bytes();
       factor_of_[at] = weighted ? static_cast<double>(lists.weights[e]) : 1;
     }
@@ -314,9 +314,9 @@ void expert_exchange::inside::sum_for_others(bool weighted) {
   coming_.assign(n, 0);
   std::size_t all = 0;
   for (std::size_t s = 0; s < n; ++s) all += sizes_[s] = in_lines(rows_from_[s] * result_bytes());
-  for (std::size_t d = 0; d < seats_.domains.size(); ++d)
+  for (std::size_t d = 0; d < replicas_.domains.size(); ++d)
     if (rows_there_[d] > 0)
-      coming_[static_cast<std::size_t>(seats_.proxy(static_cast<int>(d), rank_))] =
+      coming_[static_cast<std::size_t>(replicas_.proxy(static_cast<int>(d), rank_))] =
           in_lines(rows_there_[d] * result_bytes());
   std::byte* to = sums_out_.grow(std::max(all, line));
   for (std::size_t s = 0; s < n; to += sizes_[s++])
@@ -335,18 +335,18 @@ void expert_exchange::inside::sum(std::byte* output, bool weighted) {
   for (std::size_t t = 0; t < tokens_; ++t) {
     std::size_t count = 0;
     for (std::size_t c = t * k; c < (t + 1) * k; ++c) {
-      if (seat_[c] < 0) continue;
-      const auto seat = static_cast<std::size_t>(seat_[c]);
-      if (domain_of_seat(seat) != static_cast<std::size_t>(domain_)) continue;
-      const rank_t r = seats_.rank_of[seat];
-      rows[count] = results_of_[static_cast<std::size_t>(r)] + row_at(r, seat, rank_, index_[c]) * result_bytes();
+      if (replica_[c] < 0) continue;
+      const auto replica = static_cast<std::size_t>(replica_[c]);
+      if (domain_of_replica(replica) != static_cast<std::size_t>(domain_)) continue;
+      const rank_t r = replicas_.rank_of[replica];
+      rows[count] = results_of_[static_cast<std::size_t>(r)] + row_at(r, replica, rank_, index_[c]) * result_bytes();
       factors[count++] = weighted ? static_cast<double>(weights_[c]) : 1;
     }
     if (spreads())
-      for (std::size_t d = 0; d < seats_.domains.size(); ++d)
+      for (std::size_t d = 0; d < replicas_.domains.size(); ++d)
         if (const std::uint32_t row = row_there_[d * tokens_ + t]; row != none) {
           rows[count] = sums_in_.get() +
-                        coming_begins_[static_cast<std::size_t>(seats_.proxy(static_cast<int>(d), rank_))] +
+                        coming_begins_[static_cast<std::size_t>(replicas_.proxy(static_cast<int>(d), rank_))] +
                         row * result_bytes();
           factors[count++] = 1;
         }
@@ -361,7 +361,7 @@ void expert_exchange::inside::find_products() {
   for (const rank_t r : members()) {
     const expert_shown& its = shown(r);
     const auto at = static_cast<std::size_t>(r);
-    bases_of_[at] = seats_.seats_at(r) == 0 ? nullptr : found<std::uint32_t>(r, its.bases);
+    bases_of_[at] = replicas_.replicas_at(r) == 0 ? nullptr : found<std::uint32_t>(r, its.bases);
     results_of_[at] = its.products == 0 ? nullptr : found<std::byte>(r, its.products);
   }
 }
@@ -369,28 +369,28 @@ void expert_exchange::inside::find_products() {
 /// Those of the tokens of others, in the order of their lists.
 void expert_exchange::inside::send_products() {
   const auto n = static_cast<std::size_t>(ranks_);
-  const std::uint32_t seats = domain_seats();
+  const std::uint32_t replicas = domain_replicas();
   sizes_.assign(n, 0);
   coming_.assign(n, 0);
   std::size_t all = 0;
-  const auto lists_from = [&](std::size_t s) { return entry_lists(near(rank_, mine().streams[s].lists), seats); };
+  const auto lists_from = [&](std::size_t s) { return entry_lists(near(rank_, mine().streams[s].lists), replicas); };
   for (std::size_t s = 0; s < n; ++s)
-    if (rows_from_[s] > 0) all += sizes_[s] = in_lines(lists_from(s).begins[seats] * sizeof(float));
-  for (std::size_t d = 0; d < seats_.domains.size(); ++d)
+    if (rows_from_[s] > 0) all += sizes_[s] = in_lines(lists_from(s).begins[replicas] * sizeof(float));
+  for (std::size_t d = 0; d < replicas_.domains.size(); ++d)
     if (rows_there_[d] > 0)
-      coming_[static_cast<std::size_t>(seats_.proxy(static_cast<int>(d), rank_))] =
+      coming_[static_cast<std::size_t>(replicas_.proxy(static_cast<int>(d), rank_))] =
           in_lines(entries_there_[d] * sizeof(float));
   std::byte* to = sums_out_.grow(std::max(all, line));
   for (std::size_t s = 0; s < n; to += sizes_[s++]) {
     if (rows_from_[s] == 0) continue;
     const entry_lists lists = lists_from(s);
     auto* const out = reinterpret_cast<float*>(to);
-    for (std::uint32_t place = 0; place < seats; ++place) {
-      const std::uint32_t seat = domain_seat_[place];
-      const auto r = static_cast<std::size_t>(seats_.rank_of[seat]);
+    for (std::uint32_t place = 0; place < replicas; ++place) {
+      const std::uint32_t replica = domain_replica_[place];
+      const auto r = static_cast<std::size_t>(replicas_.rank_of[replica]);
       const auto* const from = reinterpret_cast<const float*>(results_of_[r]);
       for (std::uint32_t e = lists.begins[place]; e < lists.begins[place + 1]; ++e)
-        out[e] = from[bases_of_[r][(seat - seats_.first[r]) * n + s] + (e - lists.begins[place])];
+        out[e] = from[bases_of_[r][(replica - replicas_.first[r]) * n + s] + (e - lists.begins[place])];
     }
   }
   exchange_blocks(sums_out_, sizes_, sums_in_, coming_);
@@ -402,17 +402,18 @@ void expert_exchange::inside::collect_products(std::span<float> weight_gradient)
   const auto n = static_cast<std::size_t>(ranks_);
   for (std::size_t c = 0; c < weight_gradient.size(); ++c) {
     weight_gradient[c] = 0;
-    if (seat_[c] < 0) continue;
-    const auto seat = static_cast<std::size_t>(seat_[c]);
-    const std::size_t d = domain_of_seat(seat);
+    if (replica_[c] < 0) continue;
+    const auto replica = static_cast<std::size_t>(replica_[c]);
+    const std::size_t d = domain_of_replica(replica);
     if (d == static_cast<std::size_t>(domain_)) {
-      const auto r = static_cast<std::size_t>(seats_.rank_of[seat]);
+      const auto r = static_cast<std::size_t>(replicas_.rank_of[replica]);
       weight_gradient[c] = reinterpret_cast<const float*>(
-          results_of_[r])[bases_of_[r][(seat - seats_.first[r]) * n + static_cast<std::size_t>(rank_)] + index_[c]];
+          results_of_[r])[bases_of_[r][(replica - replicas_.first[r]) * n + static_cast<std::size_t>(rank_)] +
+                          index_[c]];
     } else {
       const auto* const came = reinterpret_cast<const float*>(
-          sums_in_.get() + coming_begins_[static_cast<std::size_t>(seats_.proxy(static_cast<int>(d), rank_))]);
-      weight_gradient[c] = came[begin_of_seat_[seat] + index_[c]];
+          sums_in_.get() + coming_begins_[static_cast<std::size_t>(replicas_.proxy(static_cast<int>(d), rank_))]);
+      weight_gradient[c] = came[begin_of_replica_[replica] + index_[c]];
     }
   }
 }

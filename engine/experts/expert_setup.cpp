@@ -98,17 +98,18 @@ expert_exchange::inside::inside(communicator of, int experts, expert_options how
   all_words_.resize(n);
   agree(experts);
   find_domains();
-  domain_ = seats_.domain_of[static_cast<std::size_t>(rank_)];
-  for (int e = 0; e < experts; ++e) choices_.push_back(seats_.choices(e, rank_));
+  domain_ = replicas_.domain_of[static_cast<std::size_t>(rank_)];
+  for (int e = 0; e < experts; ++e) choices_.push_back(replicas_.choices(e, rank_));
   const auto r = static_cast<std::size_t>(rank_);
-  own_experts_.assign(seats_.expert_of.begin() + seats_.first[r], seats_.expert_of.begin() + seats_.first[r + 1]);
+  own_experts_.assign(replicas_.expert_of.begin() + replicas_.first[r],
+                      replicas_.expert_of.begin() + replicas_.first[r + 1]);
   counts_.resize(own_experts_.size());
   came_to_expert_.resize(static_cast<std::size_t>(experts));
   sent_to_expert_.resize(static_cast<std::size_t>(experts));
   dropped_of_expert_.resize(static_cast<std::size_t>(experts));
-  domain_seat_.resize(domain_seats());
-  for (std::uint32_t s = 0; s < seats_.seats(); ++s)
-    if (domain_of_seat(s) == static_cast<std::size_t>(domain_)) domain_seat_[seats_.in_domain[s]] = s;
+  domain_replica_.resize(domain_replicas());
+  for (std::uint32_t s = 0; s < replicas_.replicas(); ++s)
+    if (domain_of_replica(s) == static_cast<std::size_t>(domain_)) domain_replica_[replicas_.in_domain[s]] = s;
   token_bytes_ =
       options_.transport == expert_transport::exact ? result_bytes() : scaled_rows::row_bytes(options_.hidden);
   place_near_.resize(n);
@@ -201,8 +202,8 @@ void expert_exchange::inside::find_domains() {
   int count = 0;
   for (std::size_t r = 0; r < first.size(); ++r)
     domains[r] = first[r] == static_cast<std::int32_t>(r) ? count++ : domains[static_cast<std::size_t>(first[r])];
-  seats_ = seats_of(experts_, options_.placement, std::move(domains));
-  for (const auto& ranks : seats_.domains) some_share_ = some_share_ || ranks.size() > 1;
+  replicas_ = replicas_of(experts_, options_.placement, std::move(domains));
+  for (const auto& ranks : replicas_.domains) some_share_ = some_share_ || ranks.size() > 1;
 }
 
 /// Every rank shows where it will show what.

@@ -109,8 +109,10 @@ const char* flat_choreography(hccl_level algorithm) {
     case hccl_level::nb: return "nb";
     case hccl_level::hd: return "halving_doubling";
     case hccl_level::pairwise: return "pairwise";
-    default: return "ring";
+    case hccl_level::na:
+    case hccl_level::ring: break;
   }
+  return "ring";
 }
 
 const char* two_level_choreography(hccl_level between) {
@@ -118,8 +120,12 @@ const char* two_level_choreography(hccl_level between) {
     case hccl_level::nhr: return "hierarchical_nhr";
     case hccl_level::nb: return "hierarchical_nb";
     case hccl_level::hd: return "hierarchical_hd";
-    default: return "hierarchical";
+    case hccl_level::na:
+    case hccl_level::ring:
+    case hccl_level::pairwise:
+    case hccl_level::mesh: break;
   }
+  return "hierarchical";
 }
 
 /// Pairwise is an all_to_all's and a reduce_scatter's, and a mesh between servers HCCL has not (SetAlgoLevel1).
@@ -226,7 +232,13 @@ hccl_choice select_as_hccl(const hccl_case& what, int streams) {
     case collective::all_reduce:
     case collective::all_gather:
     case collective::reduce_scatter: return by_levels(what);
-    default: break;
+    case collective::broadcast:
+    case collective::reduce:
+    case collective::gather:
+    case collective::scatter:
+    case collective::barrier:
+    case collective::scan:
+    case collective::exscan: break;
   }
   hccl_choice none;
   none.algorithm = hccl_algorithm::none;

@@ -394,7 +394,7 @@ bool plan_choice::fit_slots(contender& c, slot_format format, const planning_tas
 // -- direct -----------------------------------------------------------------------------------------------------------
 
 namespace {
-/// The one who comes last looks at everybody's seat.
+/// The one who comes last looks at everybody's words.
 constexpr int most_direct_ranks = most_slot_ranks;
 }  // namespace
 

@@ -219,6 +219,8 @@ struct communicator_state : std::enable_shared_from_this<communicator_state> {
   void end(rank_t by, const failure_ptr& why) const;
   /// Of shrink() and grow() without one.
   static constexpr std::chrono::minutes usual_deadline{1};
+  /// Who waits for longer is told of in the log, where the membership does not see it wait.
+  static constexpr std::chrono::seconds long_time{5};
 };
 
 struct TROUPE_INTERNAL communicator::impl {

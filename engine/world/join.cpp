@@ -9,13 +9,15 @@
 #include <map>
 #include <optional>
 #include <span>
-#include <thread>
 
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <spdlog/spdlog.h>
+
 #include "actors/caf/job_links.hpp"
 #include "actors/ports/link/rendezvous.hpp"
+#include "actors/waiting/napping.hpp"
 #include "engine/planning/hccl_selection.hpp"
 #include "engine/planning/nccl_selection.hpp"
 #include "engine/planning/tuning.hpp"
@@ -279,6 +281,7 @@ void join_there(engine_core& core, whereabouts where, const join_options& option
   constexpr std::chrono::hours longest{24 * 365};  // more would not fit into a clock
   actors::join_limits limits{clock::now() + std::min<std::chrono::milliseconds>(options.deadline, longest),
                              std::move(give_up)};
+  limits.overdue = [&core](const std::string& text) { core.log->warn("waiting for more than 5 s: {}", text); };
   if (where.first_new > 0) {
     limits.served = true;
     limits.first_new = where.first_new;
@@ -305,8 +308,7 @@ void join_there(engine_core& core, whereabouts where, const join_options& option
   if (joined->copies()) core.memory->lie_in(joined->boards());
   core.runtime->join(std::move(joined));
   // The others may still be reading their rosters.
-  while (service && !service->done() && clock::now() < limits.until)
-    std::this_thread::sleep_for(std::chrono::milliseconds{1});
+  nap_until([&] { return !service || service->done() || clock::now() >= limits.until; }, std::chrono::milliseconds{1});
 }
 
 }  // namespace

@@ -119,4 +119,12 @@ std::vector<rank_t> shrinks::missing(const communicator_state& of, const round& 
   return result;
 }
 
+std::vector<rank_t> shrinks::overdue(round& which) {
+  const std::lock_guard lock(mutex_);
+  std::vector<rank_t> result;
+  if (which.done->done() || std::exchange(which.told, true)) return result;
+  std::ranges::remove_copy_if(which.came, std::back_inserter(result), [&](rank_t r) { return has_left(r); });
+  return result;
+}
+
 }  // namespace troupe

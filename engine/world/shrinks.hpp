@@ -34,6 +34,7 @@ public:
     std::set<rank_t> came, took;  ///< of this process
     bool contributed = false;
     bool answered = false;
+    bool told = false;  ///< that it waits for long
   };
   using round_ptr = std::shared_ptr<round>;
 
@@ -50,6 +51,8 @@ public:
   void close(communicator_state& of, const failure_ptr& why);
   /// Ranks of this process for which a round waits.
   std::vector<rank_t> missing(const communicator_state& of, const round& which) const;
+  /// Ranks of this process that wait, for who tells of it in the log; empty: it is over, or somebody has.
+  std::vector<rank_t> overdue(round& which);
 
   /// Names the part that a round makes among a communicator's parts (divisions.hpp); no operation has such a number.
   static epoch_t name_of(const round& which) { return std::uint64_t{1} << 63 | which.number; }

@@ -86,7 +86,7 @@ struct tier {
   }
 };
 
-struct seat {
+struct standpoint {
   const nested_groups& groups;
   rank_t rank;
   between how = between::ring;
@@ -193,7 +193,7 @@ step_ref all_reduce_between(lane_writer& me, const tier& on, const row& shares) 
 // -----------------------------------------------------------------------------------------------------------------------
 
 /// From the outside in. Before the innermost level a rank has its column: what the ranks of its last digit had.
-void all_gather(score_builder& s, const seat& at) {
+void all_gather(score_builder& s, const standpoint& at) {
   auto me = s.lane(at.rank);
   const tier last = at.at(at.innermost);
   const int size = at.groups.columns(at.innermost), place = at.groups.turned_position(at.rank) % size;
@@ -229,7 +229,7 @@ void all_gather(score_builder& s, const seat& at) {
 }
 
 /// The mirror: columns are collected and reduced in the innermost level, then each from there outwards.
-void reduce_scatter(score_builder& s, const seat& at) {
+void reduce_scatter(score_builder& s, const standpoint& at) {
   auto me = s.lane(at.rank);
   const tier last = at.at(at.innermost);
   const int size = at.groups.columns(at.innermost), place = at.groups.turned_position(at.rank) % size;
@@ -268,7 +268,7 @@ void reduce_scatter(score_builder& s, const seat& at) {
 
 /// The block has a part for every rank, those of a column side by side, and in it those of each level: reduce_scatter from the
 /// innermost level outwards, all_gather back.
-void all_reduce(score_builder& s, const seat& at) {
+void all_reduce(score_builder& s, const standpoint& at) {
   auto me = s.lane(at.rank);
   const tier last = at.at(at.innermost);
   std::vector<row> shares(static_cast<std::size_t>(at.groups.depth()));
@@ -344,7 +344,7 @@ private:
 };
 
 /// Between the outermost groups, straight from the input: a rank gets what its column's other ranks have for its whole group.
-held_blocks exchange_outermost(score_builder& s, const seat& at, lane_writer& me) {
+held_blocks exchange_outermost(score_builder& s, const standpoint& at, lane_writer& me) {
   const tier on = at.at(0);
   const int size = at.groups.group_size(0);
   const auto group = [&](int member) {
@@ -379,7 +379,7 @@ held_blocks exchange_outermost(score_builder& s, const seat& at, lane_writer& me
 }
 
 /// The blocks of all sources for the ranks of member `to`, or those of member `from` for the own: what one message has.
-column blocks_between(score_builder& s, const seat& at, const held_blocks& held, int from, int to) {
+column blocks_between(score_builder& s, const standpoint& at, const held_blocks& held, int from, int to) {
   const int targets = held.targets();
   return {s, at.rank, held.sources() * targets, [&](int i) {
             return static_cast<std::int64_t>(held.source(i / targets, from)) * s.on().ranks +
@@ -388,7 +388,7 @@ column blocks_between(score_builder& s, const seat& at, const held_blocks& held,
 }
 
 /// From the outside in, every level gives each of its members the blocks for the ranks that are there.
-void all_to_all(score_builder& s, const seat& at) {
+void all_to_all(score_builder& s, const standpoint& at) {
   auto me = s.lane(at.rank);
   s.stage_input(at.rank);
   held_blocks held = exchange_outermost(s, at, me);
@@ -438,7 +438,7 @@ void all_to_all(score_builder& s, const seat& at) {
   }
 }
 
-template <void (*part_of)(score_builder&, const seat&), between how = between::ring>
+template <void (*part_of)(score_builder&, const standpoint&), between how = between::ring>
 score of_all(const stage& on) {
   constexpr std::string_view names[] = {"hierarchical", "hierarchical_hd", "hierarchical_nhr", "hierarchical_nb"};
   const nested_groups groups{on.placement};

@@ -49,7 +49,7 @@ struct rings {
   int lanes() const { return lane(most - 1) + 1; }
 };
 
-struct seat {
+struct standpoint {
   const hierarchy& h;
   const rings& by;
   rank_t rank;
@@ -85,7 +85,7 @@ struct seat {
 };
 
 /// @param own  where the own block lies, ready when `ready` is performed
-void gather(score_builder& s, const seat& at, cells own, step_ref ready) {
+void gather(score_builder& s, const standpoint& at, cells own, step_ref ready) {
   std::vector<std::vector<step_ref>> arrived(static_cast<std::size_t>(at.servers));  // by distance back in the ring
   arrived[0].push_back(ready);
   if (at.servers > 1) at.ring(s, at.card).send(own);
@@ -110,7 +110,7 @@ void gather(score_builder& s, const seat& at, cells own, step_ref ready) {
 /// @param sum_of  where the server's sum for a rank is added up
 /// @return the step that completes output[rank]
 template <class SumOf>
-step_ref scatter(score_builder& s, const seat& at, SumOf sum_of) {
+step_ref scatter(score_builder& s, const standpoint& at, SumOf sum_of) {
   step_ref last;
   for (int t = 1; t <= at.servers; ++t) {  // t == servers: the own server
     for (int k = 1; k < at.cards; ++k)
@@ -134,7 +134,7 @@ step_ref scatter(score_builder& s, const seat& at, SumOf sum_of) {
 
 /// Blocks for the cards of a server go to its card of the same index, or who stands in for it, which keeps its own and passes the
 /// others on.
-void exchange(score_builder& s, const seat& at) {
+void exchange(score_builder& s, const standpoint& at) {
   s.stage_input(at.rank);
   const step_ref staged = s.on().in_place ? step_ref{0, 0} : step_ref{};
   s.lane(at.rank).copy_own(input[at.rank], output[at.rank]);
@@ -167,22 +167,22 @@ void exchange(score_builder& s, const seat& at) {
   }
 }
 
-void all_gather(score_builder& s, const seat& at) {
+void all_gather(score_builder& s, const standpoint& at) {
   gather(s, at, input[0], {});
   s.lane(at.rank).copy_own(input[0], output[at.rank]);
 }
 
-void reduce_scatter(score_builder& s, const seat& at) {
+void reduce_scatter(score_builder& s, const standpoint& at) {
   scatter(s, at, [&](rank_t target) { return target == at.rank ? output[0] : s.scratch_block(at.rank, target); });
 }
 
 /// The sums are added up where the result will lie.
-void all_reduce(score_builder& s, const seat& at) {
+void all_reduce(score_builder& s, const standpoint& at) {
   const step_ref complete = scatter(s, at, [](rank_t target) { return output[target]; });
   gather(s, at, output[at.rank], complete);
 }
 
-template <void (*part_of)(score_builder&, const seat&)>
+template <void (*part_of)(score_builder&, const standpoint&)>
 score of_all(const stage& on) {
   const hierarchy h{on.placement};
   const rings by{h};

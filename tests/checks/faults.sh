@@ -39,6 +39,7 @@ fault engine/api/engine.cpp '# include <caf/all.hpp>' 'CAF is for'
 fault tests/main.cpp '#include <caf/all.hpp>' 'CAF is for'
 fault protocols/score/score.cpp '#include <thread>' 'no thread'
 fault protocols/score/score.cpp 'auto now = std::chrono::steady_clock::now();' 'no thread'
+fault actors/rank/rank.cpp 'std::this_thread::yield();' 'for actors/waiting'
 fault engine/api/engine.cpp '#include "tests/seed.hpp"' 'not part of the library'
 fault engine/api/engine.cpp '#include "../world/core.hpp"' 'from the root'
 

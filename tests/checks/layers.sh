@@ -5,6 +5,7 @@
 #  - Inside a layer the folders have an order, too, where `inner` below gives one.
 #  - CAF is included only in actors/caf and actors/virtual, and where somebody stands outside who is made of CAF actors.
 #  - protocols/ knows no thread, clock or system call.
+#  - Only actors/waiting sleeps, yields and calls futexes.
 #  - The library knows nothing of the program (engine/tools), of tests and of benchmarks.
 #  - Project includes are written from the root.
 set -euo pipefail
@@ -75,6 +76,11 @@ report "CAF is for actors/caf and actors/virtual, their tests and benchmark, and
 report "protocols/ knows no thread, clock or system call" < <(
   includes '(thread|condition_variable|future|semaphore|latch|barrier|stop_token|ctime|time\.h|unistd\.h|fcntl\.h|sys/)' protocols
   search '_clock::now|this_thread' protocols)
+
+# Whoever waits does it by actors/waiting (futex.hpp, napping.hpp). The program's own threads may.
+report "sleeps, yields and futexes are for actors/waiting" < <(
+  search 'this_thread::(sleep|yield)|sched_yield|nanosleep|usleep|SYS_futex' actors engine |
+    grep -vE '^(actors/waiting|engine/tools)/')
 
 # A forward declaration names its layer by where the type is defined. Names defined in several layers, or in the file itself, say nothing.
 report "is declared ahead of its layer" < <(

@@ -4,11 +4,14 @@
 #include <doctest/doctest.h>
 
 #include <array>
+#include <atomic>
+#include <chrono>
 #include <numeric>
 #include <thread>
 #include <vector>
 
 #include "engine/api/troupe.hpp"
+#include "tests/code_of.hpp"
 
 using namespace troupe;
 
@@ -108,6 +111,76 @@ TEST_CASE("what is wrong with it is said when it is made; what the ranks disagre
       CHECK(failure.code_value() == errc::mismatch);
     }
   });
+}
+
+TEST_CASE("nobody leaves a persistent barrier before everybody has come, time after time, in whatever form the others "
+          "call it") {
+  for (const char* protocol : {"auto", "simple"}) {
+    CAPTURE(protocol);
+    engine_options o;
+    o.protocol = protocol;
+    engine e{o};
+    std::atomic<int> came{0};
+    e.run(4, [&](communicator& c) {
+      persistent meet = c.barrier_init();
+      persistent in_time = c.barrier_init({.deadline = std::chrono::minutes{1}});
+      CHECK(static_cast<bool>(meet));
+      for (int k = 0; k < 40; ++k) {
+        came.fetch_add(1);
+        if (k % 4 == c.rank()) c.barrier();
+        else if (k % 3 == 0) meet.start().wait();
+        else (k % 2 == 0 ? meet : in_time).run();
+        CHECK(came.load() >= 4 * (k + 1));
+        c.barrier();
+      }
+    });
+    CHECK(came == 160);
+  }
+}
+
+TEST_CASE("a persistent barrier ends only when the last rank comes, alone and in a group") {
+  engine e;
+  auto comms = e.communicators(3);
+  std::vector<persistent> meet;
+  for (communicator& c : comms) meet.push_back(c.barrier_init());
+  for (int k = 0; k < 10; ++k) {
+    request zero = meet[0].start(), one = meet[1].start();
+    CHECK_FALSE(zero.wait_for(std::chrono::milliseconds{2}));
+    CHECK_FALSE(one.done());
+    request two = meet[2].start();
+    for (request* r : {&zero, &one, &two}) r->wait();
+    group all;
+    for (persistent& p : meet) p.start(all);
+    all.wait();
+  }
+}
+
+TEST_CASE("what is wrong with a persistent barrier is said: when it is made, at a start too many, when others call "
+          "something else") {
+  engine e;
+  auto comms = e.communicators(2);
+  CHECK_THROWS_WITH_AS(static_cast<void>(comms[0].barrier_init({.choreography = "no_such"})),
+                       doctest::Contains("no_such"), error);
+  CHECK_THROWS_AS(static_cast<void>(communicator{}.barrier_init()), error);
+  persistent meet = comms[0].barrier_init();
+  {
+    request under_way = meet.start();
+    CHECK_THROWS_WITH_AS(static_cast<void>(meet.start()), doctest::Contains("still under way"), error);
+    CHECK_THROWS_WITH_AS(meet.run(), doctest::Contains("still under way"), error);
+    // Each of the two was a call that is refused, and this is the first one's.
+    comms[1].barrier();
+    under_way.wait();
+  }
+  using troupe_tests::code_of;
+  auto others = e.communicators(2);
+  persistent odd = others[0].barrier_init();
+  std::array<int, 2> data{};
+  request waits = odd.start();
+  CHECK(code_of([&] { others[1].all_reduce(data); }) == errc::mismatch);
+  CHECK(code_of([&] { waits.wait(); }) == errc::mismatch);
+  auto late = e.communicators(2);
+  persistent hasty = late[0].barrier_init({.deadline = std::chrono::milliseconds{20}});
+  CHECK(code_of([&] { hasty.run(); }) == errc::timed_out);
 }
 
 TEST_CASE("a persistent operation outlives its communicator object and refuses after its engine") {

@@ -4,8 +4,10 @@
 
 #include <array>
 #include <chrono>
+#include <condition_variable>
 #include <csignal>
 #include <cstdio>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -114,6 +116,41 @@ TEST_CASE("a rendezvous for one job ends after it, and lets in who has the key")
   CHECK(come(address, 3, actors::job_key::from_hex(hex)) == std::vector<std::string>(3, "3"));
   CHECK(place.next("job 1: ") == "3 processes");
   CHECK(place.next("status ") == "0");
+}
+
+TEST_CASE("of those who wait at a rendezvous for long, the first says once who has not come") {
+  serving place("--listen tcp://127.0.0.1:0 --ranks 3 --once");
+  const std::string address = place.next("listens at ");
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::vector<std::string> told;
+  std::array<std::size_t, 3> roster_size{};
+  const auto come = [&](std::uint32_t p) {
+    actors::enrolment mine;
+    mine.process = p;
+    mine.processes = 3;
+    mine.place.host = "here";
+    mine.place.ranks = 1;
+    actors::join_limits limits{std::chrono::steady_clock::now() + std::chrono::seconds{30}, {}};
+    limits.overdue = [&, p](const std::string& text) {
+      const std::lock_guard lock(mutex);
+      told.push_back(std::to_string(p) + " says: " + text);
+      changed.notify_all();
+    };
+    roster_size[p] = actors::enrol(address, {}, build_of_links(), mine, limits).processes.size();
+  };
+  std::vector<std::thread> threads;
+  threads.emplace_back(come, 0);
+  threads.emplace_back(come, 2);
+  {
+    std::unique_lock lock(mutex);
+    CHECK(changed.wait_for(lock, std::chrono::seconds{20}, [&] { return !told.empty(); }));
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds{1500});  // and nobody else does, nor again
+  threads.emplace_back(come, 1);
+  for (std::thread& t : threads) t.join();
+  CHECK(roster_size == std::array<std::size_t, 3>{3, 3, 3});
+  CHECK(told == std::vector<std::string>{"0 says: process 0 of 3 waits at " + address + ": process 1 has not come"});
 }
 
 TEST_CASE("a rendezvous that strangers could reach needs a key, and other mistakes are said, too") {

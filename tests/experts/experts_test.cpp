@@ -9,9 +9,10 @@
 #include <thread>
 
 #include "bench/harness/counted_heap.hpp"
-#include "engine/experts/expert_seats.hpp"
+#include "engine/experts/expert_replicas.hpp"
 #include "engine/experts/scaled_rows.hpp"
 #include "memory/error.hpp"
+#include "tests/code_of.hpp"
 #include "tests/experts/layer.hpp"
 #include "tests/seed.hpp"
 
@@ -28,16 +29,7 @@ struct machine {
   std::vector<int> servers;
 };
 
-/// The code that the call throws.
-template <class Call>
-errc code_of(Call&& call) {
-  try {
-    call();
-  } catch (const troupe::error& e) {
-    return e.code_value();
-  }
-  return errc::ok;
-}
+using troupe_tests::code_of;
 
 }  // namespace
 

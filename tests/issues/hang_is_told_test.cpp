@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include <troupe.hpp>
 #include <unistd.h>
@@ -106,4 +107,29 @@ TEST_CASE("a send and a receive that nobody matches are told of in the log, once
     comms[1].abort();
     for (request* one : {&out, &behind, &in}) static_cast<void>(one->try_wait());
   }
+}
+
+TEST_CASE("a shrink that waits for a rank that does not come is told of in the log, once a round") {
+  engine e;
+  const auto ears = std::make_unique<listener>();
+  auto comms = e.communicators(4);
+  const auto told = [&] { return times(ears->heard(), "waiting for more than 5 s"); };
+  std::array<int, 4> left{};
+  std::vector<std::thread> threads;
+  const auto come = [&](std::size_t rank) {
+    threads.emplace_back([&, rank] { left[rank] = comms[rank].shrink().size(); });
+  };
+  come(1);
+  come(2);
+  for (int i = 0; i < 80 && told() == 0; ++i) std::this_thread::sleep_for(250ms);
+  std::this_thread::sleep_for(1500ms);  // and not again, nor by the other
+  CHECK(told() == 1);
+  const std::string heard = ears->heard();
+  CAPTURE(heard);
+  const bool both = heard.find("world, shrink: ranks 1 and 2 wait; ranks 0 and 3 have not called it") != heard.npos;
+  CHECK(both);
+  come(0);
+  come(3);
+  for (std::thread& each : threads) each.join();
+  CHECK(left == std::array{4, 4, 4, 4});
 }

@@ -51,7 +51,7 @@ struct rank_state {
   std::uint8_t touches = 0;    ///< `touching`
   std::uint8_t done = 0;       ///< units performed, not yet told
   std::uint8_t body = 0;       ///< whose unit it is at
-  std::uint8_t address = 0;    ///< operation whose buffers lie at the seat
+  std::uint8_t address = 0;    ///< operation whose buffers stand in the words
   std::uint8_t met = 0;        ///< operation whose address it has taken from the other
   std::uint8_t looks = 0;      ///< it has come, and looks whether it is the last
 };

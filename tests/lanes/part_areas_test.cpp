@@ -68,31 +68,31 @@ struct two_processes_with_areas {
 
 TEST_CASE("a rank's area is found by its operation's number, as long as it is in it") {
   two_processes_with_areas both;
-  link_seat seat;
-  CHECK(both.second.find(5, 77, 0, seat) == found::nothing);
-  const link_seat mine = both.first.enter(5, 77, 0, both.of_0);
-  REQUIRE(both.second.find(5, 77, 0, seat) == found::it);
-  CHECK(seat.member == mine.member);
-  CHECK(seat.news == mine.news);
-  CHECK(seat.lines == mine.lines);
-  CHECK(seat.stamp == mine.stamp);
-  CHECK(seat.names->load() == 6);
-  CHECK(both.second.find(5, 78, 0, seat) == found::unlike);
-  CHECK(both.second.find(6, 77, 0, seat) == found::nothing);
-  CHECK(both.second.find(5, 77, 1, seat) == found::nothing);
+  link_view view;
+  CHECK(both.second.find(5, 77, 0, view) == found::nothing);
+  const link_view mine = both.first.enter(5, 77, 0, both.of_0);
+  REQUIRE(both.second.find(5, 77, 0, view) == found::it);
+  CHECK(view.member == mine.member);
+  CHECK(view.news == mine.news);
+  CHECK(view.lines == mine.lines);
+  CHECK(view.stamp == mine.stamp);
+  CHECK(view.names->load() == 6);
+  CHECK(both.second.find(5, 78, 0, view) == found::unlike);
+  CHECK(both.second.find(6, 77, 0, view) == found::nothing);
+  CHECK(both.second.find(5, 77, 1, view) == found::nothing);
   both.first.leave(5, 0, true);
-  CHECK(both.second.find(5, 77, 0, seat) == found::nothing);
+  CHECK(both.second.find(5, 77, 0, view) == found::nothing);
   CHECK(mine.names->load() == 0);
 }
 
 TEST_CASE("the area of what was performed serves the next operation, with another stamp") {
   two_processes_with_areas both;
-  const link_seat before = both.first.enter(5, 77, 0, both.of_0);
+  const link_view before = both.first.enter(5, 77, 0, both.of_0);
   before.member->told.store(true);
   before.member->waits.store(true);
   both.first.leave(5, 0, true);
   const std::size_t used = both.used;
-  const link_seat after = both.first.enter(6, 78, 0, both.of_0);
+  const link_view after = both.first.enter(6, 78, 0, both.of_0);
   CHECK(both.used == used);
   CHECK(after.lines == before.lines);
   CHECK(after.stamp == before.stamp + 1);
@@ -102,12 +102,12 @@ TEST_CASE("the area of what was performed serves the next operation, with anothe
 
 TEST_CASE("the area of what has failed is not used before every rank has stopped") {
   two_processes_with_areas both;
-  const link_seat failed = both.first.enter(5, 77, 0, both.of_0);
+  const link_view failed = both.first.enter(5, 77, 0, both.of_0);
   both.first.leave(5, 0, false);
   CHECK(failed.names->load() != 6);  // whoever has read from there does not believe it
-  link_seat seat;
-  CHECK(both.second.find(5, 77, 0, seat) == found::nothing);
-  const link_seat other = both.first.enter(6, 78, 0, both.of_0);
+  link_view view;
+  CHECK(both.second.find(5, 77, 0, view) == found::nothing);
+  const link_view other = both.first.enter(6, 78, 0, both.of_0);
   CHECK(other.lines != failed.lines);
   CHECK(other.names != failed.names);
   both.first.leave(5, 0, false);  // any number of times
@@ -117,7 +117,7 @@ TEST_CASE("the area of what has failed is not used before every rank has stopped
 
 TEST_CASE("what is forgotten while a rank is still in it goes on") {
   two_processes_with_areas both;
-  const link_seat mine = both.first.enter(5, 77, 0, both.of_0);
+  const link_view mine = both.first.enter(5, 77, 0, both.of_0);
   both.first.forget(5);
   CHECK(mine.names->load() == 6);
   CHECK(both.first.enter(6, 78, 0, both.of_0).lines != mine.lines);
@@ -130,9 +130,9 @@ TEST_CASE("a longer operation gets an area of its own, and no more are laid down
   std::size_t used = 0;
   for (epoch_t epoch = 0; epoch < 100; ++epoch) {
     const bool is_long = epoch % 3 == 0;
-    const link_seat seat = both.first.enter(epoch, 1, 0, is_long ? longer : both.of_0);
+    const link_view view = both.first.enter(epoch, 1, 0, is_long ? longer : both.of_0);
     const std::uint32_t lines = (is_long ? longer : both.of_0).lines_of(0);
-    for (std::uint32_t l = 0; l < lines; ++l) seat.lines[l].sent.store(std::uint64_t{seat.stamp} << 32 | 1);
+    for (std::uint32_t l = 0; l < lines; ++l) view.lines[l].sent.store(std::uint64_t{view.stamp} << 32 | 1);
     both.first.leave(epoch, 0, true);
     if (epoch == 2) used = both.used;
   }

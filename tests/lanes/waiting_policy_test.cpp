@@ -148,8 +148,8 @@ TEST_CASE("naps: short while something is taken, longer when nothing is, and non
 }
 
 TEST_CASE("a thread shares its core with another one that was last seen there") {
-  shared_cores::seat seats[3];
-  shared_cores cores{3, seats};
+  shared_cores::entry entries[3];
+  shared_cores cores{3, entries};
   CHECK_FALSE(cores.is_shared(0));  // nobody was seen anywhere
   cores.note(0, 5);
   CHECK_FALSE(cores.is_shared(0));
@@ -168,8 +168,8 @@ TEST_CASE("threads that were put on one core find out") {
   cpu_set_t all;
   CPU_ZERO(&all);
   REQUIRE(sched_getaffinity(0, sizeof all, &all) == 0);
-  shared_cores::seat seats[2];
-  shared_cores cores{2, seats};
+  shared_cores::entry entries[2];
+  shared_cores cores{2, entries};
   const auto note_on = [&](int me, int core) {
     std::thread([&] {
       cpu_set_t one;
@@ -193,8 +193,8 @@ TEST_CASE("threads that were put on one core find out") {
 TEST_CASE("of threads that share a core the last one leaves, and may run afterwards where it might before") {
   cpu_set_t all, after;
   REQUIRE(sched_getaffinity(0, sizeof all, &all) == 0);
-  shared_cores::seat seats[3];
-  shared_cores cores{3, seats};
+  shared_cores::entry entries[3];
+  shared_cores cores{3, entries};
   const int here = sched_getcpu();
   std::thread([&] {  // whatever it does to where it may run is its own
     core_leaver first, last;

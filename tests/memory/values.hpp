@@ -4,6 +4,7 @@
 
 #include "memory/error.hpp"
 #include "memory/types/types.hpp"
+#include "tests/code_of.hpp"
 #include "tests/seed.hpp"
 
 #include <bit>
@@ -133,16 +134,7 @@ void for_each_type(Function function) {
   function.template operator()<troupe::f8e5m2>();
 }
 
-/// Runs the function and returns the code of the troupe::error it throws; errc::ok if it throws none.
-template <class Function>
-troupe::errc code_of(Function function) {
-  try {
-    function();
-  } catch (const troupe::error& problem) {
-    return problem.code_value();
-  }
-  return troupe::errc::ok;
-}
+using troupe_tests::code_of;
 
 /// What the error says that the function throws; empty if it throws none.
 template <class Function>

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
-#include <functional>
 #include <random>
 #include <stdexcept>
 #include <string>
@@ -29,15 +28,6 @@ namespace process_groups {
 
 void must(bool right, const std::string& what) {
   if (!right) throw std::runtime_error(what);
-}
-
-errc ending(const std::function<void()>& call) {
-  try {
-    call();
-    return errc::ok;
-  } catch (const troupe::error& e) {
-    return e.code_value();
-  }
 }
 
 /// Of message `number` from one rank to another.
@@ -138,7 +128,7 @@ TEST_CASE(
           if (expected == errc::timed_out) hasty.deadline = std::chrono::milliseconds{20};
           troupe::request refused;
           std::jthread canceller;
-          const errc ended = ending([&] {
+          const errc ended = code_of([&] {
             troupe::group g;
             if (me == odd) {
               refused = c.recv_async(g, std::span{from_before}.first(gives_up ? count : count + 1), before, hasty);
@@ -161,7 +151,7 @@ TEST_CASE(
           if (me != odd) from_before.pop_back(), must(from_before == message(before, me, 0, count), "the others");
           c.barrier();
           if (next == odd && gives_up) {  // a short one may be left before this rank has heard of it
-            const errc late = ending([&] { c.send(to_next, next); });
+            const errc late = code_of([&] { c.send(to_next, next); });
             must(late == expected || (count == 4 && late == errc::ok), "what odd has given up");
           }
           c.barrier();

@@ -10,8 +10,11 @@
 #include <sys/types.h>
 
 #include "engine/api/troupe.hpp"
+#include "tests/code_of.hpp"
 
 namespace process_tests {
+
+using troupe_tests::code_of;
 
 /// One process of a job, while it runs.
 struct member {

@@ -5,13 +5,15 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <fstream>
-#include <functional>
+#include <new>
 #include <numeric>
 #include <stdexcept>
 #include <thread>
 
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "engine/planning/tuning.hpp"
@@ -219,6 +221,45 @@ TEST_CASE("persistent operations, groups and one thread that drives several rank
   CHECK(trouble(ended) == "");
 }
 
+TEST_CASE("nobody leaves a persistent barrier of several processes before everybody has come; misuse is told to all") {
+  void* const shared =
+      ::mmap(nullptr, sizeof(std::atomic<int>), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  REQUIRE(shared != MAP_FAILED);
+  auto* const came = new (shared) std::atomic<int>{0};
+  const auto ended = run_processes(3, [&](const member& m) {
+    troupe::engine engine;
+    communicator comm = engine.join(m.how());
+    troupe::persistent meet = comm.barrier_init(), in_time = comm.barrier_init({.deadline = std::chrono::minutes{1}});
+    for (int round = 0; round < 60; ++round) {
+      came->fetch_add(1);
+      if (round % 4 == comm.rank()) comm.barrier();
+      else if (round % 3 == 0) meet.start().wait();
+      else (round % 2 == 0 ? meet : in_time).run();
+      expect(came->load() >= 3 * (round + 1), "it left too early");
+      comm.barrier();
+    }
+    int word = 0;
+    if (comm.rank() == 0) {
+      troupe::request first = meet.start();  // of which the others hear before they come
+      expect(code_of([&] { meet.run(); }) == errc::invalid_argument, "it is under way");
+      for (int r = 1; r < 3; ++r) comm.send(word, r);
+      first.wait();
+    } else {
+      comm.recv(word, 0);
+      meet.run();
+      expect(code_of([&] { comm.barrier(); }) == errc::peer_refused, "the call that rank 0 was refused");
+    }
+    const errc differ = code_of([&] {
+      if (comm.rank() == 1) comm.all_reduce(word, troupe::sum);
+      else meet.run();
+    });
+    expect(differ == errc::mismatch, "others call something else");
+    meet.run();
+  });
+  CHECK(trouble(ended) == "");
+  ::munmap(shared, sizeof(std::atomic<int>));
+}
+
 TEST_CASE("processes whose machines have other costs agree on one set, and plan alike") {
   const auto ended = run_processes(3, [](const member& m) {
     // Each believes in another protocol and in other frames.
@@ -322,14 +363,6 @@ troupe::join_options apart(const member& m) {
   return how;
 }
 
-errc ending(const std::function<void()>& call) {
-  try {
-    call();
-    return errc::ok;
-  } catch (const troupe::error& e) {
-    return e.code_value();
-  }
-}
 }  // namespace
 
 TEST_CASE("between hosts, who disagrees about a block's size hears of it, and the others go on") {
@@ -341,7 +374,7 @@ TEST_CASE("between hosts, who disagrees about a block's size hears of it, and th
     // Before the connection is open a sender waits for its credit, and then both may hear of it.
     comm.barrier();
     const auto exchange = [&](std::size_t expected) {
-      return ending([&] {
+      return code_of([&] {
         comm.all_to_all_v(in, troupe::block_list{{3, 3}}, out, troupe::block_list{{3, first ? expected : 3}});
       });
     };
@@ -357,7 +390,7 @@ TEST_CASE(
     troupe::engine engine;
     communicator comm = engine.join(apart(m));
     std::vector<int> one(3), all(9);
-    const errc what = ending([&] {
+    const errc what = code_of([&] {
       // Rank 0 waits for the others' blocks, rank 1 for one of rank 0; rank 2 has sent its own.
       if (comm.rank() == 1) comm.scatter(all, one, 0);
       else comm.gather(one, all, 0);

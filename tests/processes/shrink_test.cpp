@@ -7,7 +7,6 @@
 #include <array>
 #include <chrono>
 #include <csignal>
-#include <functional>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -31,15 +30,6 @@ troupe::engine_options quiet() {
   troupe::engine_options o;
   o.log_level = "off";
   return o;
-}
-
-errc code_of(const std::function<void()>& call) {
-  try {
-    call();
-    return errc::ok;
-  } catch (const troupe::error& e) {
-    return e.code_value();
-  }
 }
 
 /// Works with the communicator until somebody is lost, then with those who are left, and so on, `good` times at last.
@@ -230,6 +220,38 @@ TEST_CASE("a shrink waits for those who live, says who they are, and can be gone
   });
   CHECK(common_line(all) == "0 1 2 ");
   for (const int end : named) ::close(end);
+}
+
+TEST_CASE("processes whose shrink waits for long say in the log for whom") {
+  std::array<int, 2> waited{};
+  REQUIRE(::pipe(waited.data()) == 0);
+  const auto all = run_processes(3, [&](const member& m) {
+    troupe::engine engine;
+    communicator comm = engine.join(m.how());
+    comm.barrier();
+    if (m.process == 2) {  // comes when both others have waited for long
+      std::array<char, 1> one{};
+      for (int i = 0; i < 2; ++i)
+        if (::read(waited[0], one.data(), 1) != 1) throw std::runtime_error("read");
+    } else {
+      if (code_of([&] { comm.shrink({.deadline = std::chrono::milliseconds{5500}}); }) != errc::timed_out)
+        throw std::runtime_error("somebody else came");
+      if (::write(waited[1], "w", 1) != 1) throw std::runtime_error("write");
+    }
+    communicator left = comm.shrink();
+    m.say(ranks_before(left, m.process));
+  });
+  CHECK(common_line(all) == "0 1 2 ");
+  for (const std::size_t p : {0u, 1u}) {
+    CAPTURE(all[p].log);
+    const std::string line =
+        "waiting for more than 5 s: world, shrink: rank " + std::to_string(p) + " waits for process 2 (rank 2, pid ";
+    const std::size_t at = all[p].log.find(line);
+    CHECK(at != std::string::npos);
+    CHECK(all[p].log.find("waiting for more than", at + 1) == std::string::npos);
+  }
+  CHECK(all[2].log.find("waiting for more than") == std::string::npos);
+  for (const int end : waited) ::close(end);
 }
 
 TEST_CASE("who has left its communicator, or the job, is not waited for") {

@@ -7,7 +7,6 @@
 #include <array>
 #include <chrono>
 #include <csignal>
-#include <functional>
 #include <numeric>
 #include <stdexcept>
 #include <thread>
@@ -34,15 +33,6 @@ troupe::join_options on_hosts(const member& m) {
 
 void must(bool right, const std::string& what) {
   if (!right) throw std::runtime_error(what);
-}
-
-errc how_ended(const std::function<void()>& call) {
-  try {
-    call();
-    return errc::ok;
-  } catch (const troupe::error& e) {
-    return e.code_value();
-  }
 }
 
 int given(int rank, std::size_t i) { return static_cast<int>(i % 1000) + 7 * rank; }
@@ -136,17 +126,17 @@ TEST_CASE("in tiers: who calls something else is told, and so are all others; wh
     for (const std::size_t count : {std::size_t{8}, std::size_t{200'000}}) {
       in.assign(count, 1), out.assign(count, 0), wide.assign(4 * count, 0);
       for (int odd = 0; odd < 4; ++odd) {
-        const auto sizes = how_ended([&] {
+        const auto sizes = code_of([&] {
           c.all_reduce(std::span<const int>{in}.first(me == odd ? count - 1 : count),
                        std::span{out}.first(me == odd ? count - 1 : count));
         });
         must(sizes == errc::mismatch, "another size");
-        const auto calls = how_ended([&] {
+        const auto calls = code_of([&] {
           if (me == odd) c.all_gather(in, wide);
           else c.all_reduce(in, out);
         });
         must(calls == errc::mismatch, "another collective");
-        const auto ways = how_ended([&] {
+        const auto ways = code_of([&] {
           if (me == odd) c.scan(in, out);  // which goes by mailbox alone
           else c.all_reduce(in, out);
         });
@@ -170,9 +160,9 @@ TEST_CASE("in tiers: deadlines, cancels and refused calls end everywhere, and le
         troupe::call_options hasty;
         hasty.deadline = std::chrono::milliseconds{me == (late + 1) % 4 ? 20 : 30'000};
         if (me == late) std::this_thread::sleep_for(std::chrono::milliseconds{60});
-        const auto timed = how_ended([&] { c.all_reduce(in, out, troupe::sum, hasty); });
+        const auto timed = code_of([&] { c.all_reduce(in, out, troupe::sum, hasty); });
         must(timed == errc::timed_out, "a deadline");
-        const auto cancelled = how_ended([&] {
+        const auto cancelled = code_of([&] {
           auto r = c.all_reduce_async(in, out);
           if (me == late) {
             r.cancel();
@@ -180,8 +170,8 @@ TEST_CASE("in tiers: deadlines, cancels and refused calls end everywhere, and le
           r.wait();
         });
         must(cancelled == errc::cancelled || cancelled == errc::ok, "a cancel");
-        const auto refused = how_ended(
-            [&] { c.all_reduce(me == late ? nullptr : in.data(), out.data(), count, troupe::datatype::i32); });
+        const auto refused =
+            code_of([&] { c.all_reduce(me == late ? nullptr : in.data(), out.data(), count, troupe::datatype::i32); });
         must(refused == (me == late ? errc::null_buffer : errc::peer_refused), "a refused call");
         c.all_reduce(in, out);
         must(out.front() == 4 && out.back() == 4, "what follows");
@@ -205,7 +195,7 @@ TEST_CASE("in tiers: a process that is killed is told to all survivors, in whate
             communicator c = engine.join(on_hosts(m));
             m.say("joined");
             std::vector<float> in(count, 1.0F), out(count);
-            const errc how = how_ended([&] {
+            const errc how = code_of([&] {
               while (true) {
                 c.all_reduce(in, out);
                 must(out.front() == 4.0F && out.back() == 4.0F, "wrong before");

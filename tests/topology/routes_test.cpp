@@ -2,12 +2,12 @@
 #include "topology/machine/routes.hpp"
 
 #include "memory/error.hpp"
+#include "tests/code_of.hpp"
 #include "tests/seed.hpp"
 
 #include <doctest/doctest.h>
 
 #include <algorithm>
-#include <functional>
 #include <random>
 #include <set>
 
@@ -15,14 +15,7 @@ using namespace troupe;
 
 namespace {
 
-errc code_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const error& e) {
-    return e.code_value();
-  }
-  return errc::ok;
-}
+using troupe_tests::code_of;
 
 std::string text(const machine& m, int from, int to, int channel = 0) {
   return to_string(m, route_between(m, from, to, channel));

@@ -110,6 +110,11 @@ struct protocol_costs {
   std::string source{};
 };
 
+/// What `bytes` take on the wire: whole cells, each of `wire` bytes for `payload` of them.
+constexpr std::uint64_t bytes_on_wire(std::uint64_t bytes, std::uint64_t wire, std::uint64_t payload) {
+  return (bytes + payload - 1) / payload * wire;
+}
+
 /// One thing that messages pass, or that a rank's work occupies.
 struct hardware_element {
   class_id of = 0;

@@ -147,10 +147,10 @@ rank_t direct_performer::awaited() const {
 
 direct_performer::status direct_performer::collect() {
   const auto& takes = fit_->takes;
-  direct_board::seat& mine = meeting_place().at(rank_);
+  direct_board::rank_words& mine = meeting_place().at(rank_);
   const std::size_t others = static_cast<std::size_t>(board_->ranks()) - 1;
   if (stage_ == stage::coming) {
-    // If all others bring copies, nobody looks for this rank at its seat.
+    // If all others bring copies, nobody looks at this rank's words.
     while (static_cast<std::size_t>(met_) < takes.size() && take_soon(takes[static_cast<std::size_t>(met_)])) ++met_;
     if (stage_ == stage::at_odds) return status::mismatch;
     if (taken_ == others) return copy_own() ? leave() : differs(rank_);

@@ -36,7 +36,7 @@ void direct_performer::list() {
     for (const std::size_t n : *each) (to++)->store(n, std::memory_order_release);
 }
 
-/// As they are at its seat; they count if its `here` is the operation's afterwards.
+/// As they are in its words; they count if its `here` is the operation's afterwards.
 const block_lists* direct_performer::lists_of(rank_t which) {
   const auto* from = meeting_place().at(which).listed.load(std::memory_order_acquire);
   if (from == nullptr) return nullptr;

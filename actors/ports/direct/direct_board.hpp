@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Where the ranks of a host meet to work straight on each other's buffers (direct_program.hpp). No messages: every rank has a seat that the
+// Where the ranks of a host meet to work straight on each other's buffers (direct_program.hpp). No messages: every rank has words that the
 // others read.
 //
 // An operation of number e, as rank r's performer sees it; mark(e) = 2·(e + 1):
@@ -25,9 +25,9 @@
 //   4. Where blocks differ in size, a rank's lists say how its buffers lie. They are read only for a unit that is claimed and not finished,
 //      so the operation is not over then, and by who is `touching`, so nobody has given up: they are there as the buffers are.
 // `came` only says when it is worth while to look: where hundreds of ranks share few cores, whoever comes last does everything, and looks at
-// every seat once; all others look at `came` and `over`. It counts for the latest operation that anybody has come to. If all come to e,
+// every rank's words once; all others look at `came` and `over`. It counts for the latest operation that anybody has come to. If all come to e,
 // nobody can have gone on to a later one before the last has added itself: e was not over, and who gives it up does not stay.
-// A few ranks look at the seats themselves: `here` is stored and looked at in one order, so the last to come sees all, too, and one more
+// A few ranks look at the ranks' words themselves: `here` is stored and looked at in one order, so the last to come sees all, too, and one more
 // line that all write would cost them more than it saves.
 // If the two ends of a block count it differently, whoever finds that leaves the unit unfinished, so the operation cannot end, and says so
 // in `at_odds`.
@@ -47,7 +47,7 @@
 // that others write, and copies that back when the operation is over. A stage is the rank's again when its buffers are, by the rules above. Where all
 // steps are copies from inputs to outputs, each rank performs those to its own output, alone, if they are much and not all buffers are mapped by all: `left_alone` counts the
 // ranks that have not, in place of `left`. Everything else the system copies (process_memory): a unit is performed in pieces that
-// are read, worked on here and written back (direct_between.cpp). Lists lie at the seat, copied, and are copied again by who meets the rank. A process
+// are read, worked on here and written back (direct_between.cpp). Lists lie beside the words, copied, and are copied again by who meets the rank. A process
 // that ends touches nothing any more, so nobody waits for its `touching`; one that is stopped while it touches what a rank is about to take
 // back is ended, since nothing else would keep it from writing later.
 //
@@ -70,7 +70,7 @@ class direct_board {
 public:
   static constexpr unsigned unit_bits = 16;
 
-  struct seat {
+  struct rank_words {
     // Read by everybody once an operation, written by the rank.
     alignas(128) std::atomic<std::uint64_t> here{0};
     // Stored with release and loaded with acquire: who meets a later operation's value sees that `here` has changed.
@@ -107,7 +107,7 @@ public:
         // A rank that reads the full count has everything that each of those it counts had written before.
       } while (!word_.compare_exchange_weak(seen, next, std::memory_order_acq_rel, std::memory_order_relaxed));
     }
-    /// Then the seats say so, too, unless somebody has given up or left since.
+    /// Then the ranks' words say so, too, unless somebody has given up or left since.
     bool all(std::uint64_t sequence, int ranks) const {
       return word_.load(std::memory_order_acquire) == none_open(sequence) + static_cast<std::uint64_t>(ranks);
     }
@@ -134,7 +134,7 @@ private:
         over(common.over),
         at_odds(common.at_odds),
         gave_up(common.gave_up),
-        seats_(memory.roots<seat>(static_cast<std::size_t>(ranks))),
+        words_(memory.roots<rank_words>(static_cast<std::size_t>(ranks))),
         ranks_(ranks) {}
 
 public:
@@ -146,7 +146,7 @@ public:
   int ranks() const { return ranks_; }
   /// They are many: `came` is used.
   bool counts() const { return ranks_ > 8; }
-  seat& at(rank_t rank) const { return seats_[rank]; }
+  rank_words& at(rank_t rank) const { return words_[rank]; }
 
   static constexpr std::uint64_t mark_of(std::uint64_t sequence) { return (sequence + 1) << 1; }
   static constexpr std::uint64_t given_up = 1;
@@ -178,12 +178,12 @@ public:
   /// The most that a board of so many ranks may ever lay down.
   static constexpr std::size_t most_bytes(int ranks) {
     const auto n = static_cast<std::size_t>(ranks);
-    return sizeof(common_words) + n * (sizeof(seat) + listed_bytes(ranks)) +
+    return sizeof(common_words) + n * (sizeof(rank_words) + listed_bytes(ranks)) +
            n * snapshots::bytes(std::min(ranks, snapshots::most_ranks));
   }
 
 private:
-  seat* seats_;
+  rank_words* words_;
   int ranks_;
 };
 

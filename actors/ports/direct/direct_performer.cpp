@@ -76,7 +76,7 @@ void direct_performer::start(const direct_program& code, const memory_map& memor
 
 void direct_performer::come() {
   direct_board& place = meeting_place();
-  direct_board::seat& mine = place.at(rank_);
+  direct_board::rank_words& mine = place.at(rank_);
   if (rank_ == 0) {
     place.left.store(code_->at_work.size() * direct_board::share, std::memory_order_relaxed);
     place.left_alone.store(static_cast<std::size_t>(place.ranks()), std::memory_order_relaxed);
@@ -117,7 +117,7 @@ direct_performer::status direct_performer::meet() {
 }
 
 direct_performer::status direct_performer::meet(rank_t which) {
-  const direct_board::seat& other = meeting_place().at(which);
+  const direct_board::rank_words& other = meeting_place().at(which);
   if (other.here.load(std::memory_order_seq_cst) != mark_) return status::waiting;
   const bool same = other.fingerprint.load(std::memory_order_acquire) == fingerprint_;
   buffers_[static_cast<std::size_t>(which)] = {
@@ -151,7 +151,7 @@ direct_performer::status direct_performer::advance() {
   const bool first = stage_ == stage::coming;
   if (first) {
     if (all_brought_) all_brought_ = bring();
-    // If all others have brought copies already, nobody looks for this rank at its seat.
+    // If all others have brought copies already, nobody looks at this rank's words.
     if (all_brought_)
       if (const status s = meet_with_snapshots(); s != status::waiting) return s == status::performed ? take(true) : s;
     come();
@@ -364,7 +364,7 @@ bool direct_performer::all_here(std::memory_order order) const {
 }
 
 bool direct_performer::claim(rank_t body, claimed& unit) const {
-  direct_board::seat& of = meeting_place().at(body);
+  direct_board::rank_words& of = meeting_place().at(body);
   const std::uint64_t none = direct_board::none_open(sequence_);
   std::uint64_t seen = of.open.load(std::memory_order_relaxed);
   while (seen > none && seen - none < direct_board::share)

@@ -71,7 +71,7 @@ private:
   /// While it lives, others' buffers may be touched.
   class touching_others {
   public:
-    touching_others(direct_board::seat& mine, std::uint64_t mark) : mine_(mine) {
+    touching_others(direct_board::rank_words& mine, std::uint64_t mark) : mine_(mine) {
       mine_.touching.store(mark, std::memory_order_seq_cst);
     }
     ~touching_others() { mine_.touching.store(0, std::memory_order_release); }
@@ -79,7 +79,7 @@ private:
     touching_others& operator=(const touching_others&) = delete;
 
   private:
-    direct_board::seat& mine_;
+    direct_board::rank_words& mine_;
   };
 
   direct_board& meeting_place() const;

@@ -11,7 +11,7 @@
 //
 // Each rank has a few places, used in turn. It writes to one only when all ranks have finished the operation whose data were there. A place
 // says by the operation's mark whose data it holds, so who looks late, when the first have left, still finds them; and as all find the
-// same, all decide alike whether this is enough. A mark is stored before the rank's seat says that it has come: so who has come and has no
+// same, all decide alike whether this is enough. A mark is stored before the rank's words say that it has come: so who has come and has no
 // mark has brought nothing.
 //
 // Where an operation has a root and may run ahead (calls_ahead.hpp), whoever only gives, brings his copy and leaves (direct_ahead.cpp): the

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "actors/ports/link/mesh_connections.hpp"
+#include "actors/waiting/napping.hpp"
 #include "memory/error.hpp"
 
 namespace troupe::actors {
@@ -327,7 +328,7 @@ void mesh::work() {
       if (now >= next_look_) keep_time(now);
       presence_.tell_losses(now, *this);
     } catch (const std::exception&) {
-      std::this_thread::sleep_for(caller_naps::shortest);  // as above
+      nap(caller_naps::shortest);  // as above
     }
   }
 }

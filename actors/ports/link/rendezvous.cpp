@@ -47,6 +47,8 @@ constexpr std::uint32_t most_processes = 65536;
 constexpr std::chrono::seconds most_connecting{3};  ///< to one of several addresses
 
 constexpr std::chrono::seconds most_unserved{3};  ///< where somebody served before
+/// Whoever waits for longer says so.
+constexpr std::chrono::seconds overdue_after{5};
 
 /// "processes 0, 3, 5 and 9 others". @param from what is counted as 0
 std::string list_of(std::span<const std::uint32_t> processes, std::uint32_t from = 0) {
@@ -541,20 +543,35 @@ private:
     check();
     ::poll(nullptr, 0, static_cast<int>(time.count()));
   }
-  void check() const {
+  void check() {
     if (limits_.cancelled && limits_.cancelled()) throw error(errc::cancelled, "the join was cancelled");
-    if (clock::now() < limits_.until) return;
+    const auto now = clock::now();
+    if (now >= limits_.until) {
+      if (missing_.empty())
+        throw error(errc::timed_out, who() + " found no rendezvous at " + rendezvous_ + " in time" + why_unfound());
+      throw error(errc::timed_out, who() + " waited in vain at " + rendezvous_ + ": " + who_has_not_come());
+    }
+    if (is_overdue_ || now < begun_ + overdue_after) return;
+    is_overdue_ = true;
+    if (limits_.overdue && is_first())
+      limits_.overdue(missing_.empty() ? who() + " finds no rendezvous at " + rendezvous_ + why_unfound()
+                                       : who() + " waits at " + rendezvous_ + ": " + who_has_not_come());
+  }
+  /// One tells of those who are missing: of those who have come the first.
+  bool is_first() const {
+    return missing_.empty() || std::ranges::lower_bound(missing_, mine_.process) - missing_.begin() ==
+                                   static_cast<std::ptrdiff_t>(mine_.process);
+  }
+  std::string who() const {
     const bool is_new = mine_.process >= limits_.first_new;
-    const std::string who = (is_new ? "new process " : "process ") +
-                            std::to_string(is_new ? mine_.process - limits_.first_new : mine_.process) + " of " +
-                            std::to_string(is_new ? mine_.processes - limits_.first_new : mine_.processes);
-    if (missing_.empty())
-      throw error(errc::timed_out, who + " found no rendezvous at " + rendezvous_ + " in time" +
-                                       (problem_.empty() ? "" : " (" + problem_ + ")"));
-    throw error(errc::timed_out, who + " waited in vain at " + rendezvous_ + ": " +
-                                     list_of_both(missing_, limits_.first_new) +
-                                     (missing_.size() == 1 ? " has" : " have") + " not come" +
-                                     (turned_away_.empty() ? "" : "; turned away was " + turned_away_));
+    return (is_new ? "new process " : "process ") +
+           std::to_string(is_new ? mine_.process - limits_.first_new : mine_.process) + " of " +
+           std::to_string(is_new ? mine_.processes - limits_.first_new : mine_.processes);
+  }
+  std::string why_unfound() const { return problem_.empty() ? "" : " (" + problem_ + ")"; }
+  std::string who_has_not_come() const {
+    return list_of_both(missing_, limits_.first_new) + (missing_.size() == 1 ? " has" : " have") + " not come" +
+           (turned_away_.empty() ? "" : "; turned away was " + turned_away_);
   }
 
   const std::string& rendezvous_;
@@ -564,8 +581,10 @@ private:
   const join_limits& limits_;
   const std::shared_ptr<const tls_identity> tls_;
   std::vector<std::uint32_t> missing_;
-  bool told_ = false;                       ///< who is missing
-  clock::time_point spoke_ = clock::now();  ///< the last time that somebody was there
+  bool told_ = false;  ///< who is missing
+  bool is_overdue_ = false;
+  const clock::time_point begun_ = clock::now();
+  clock::time_point spoke_ = begun_;  ///< the last time that somebody was there
   std::string problem_, turned_away_;
 };
 

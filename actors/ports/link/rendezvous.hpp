@@ -104,6 +104,8 @@ struct join_limits {
   bool served = false;  ///< somebody serves there already: if nobody does any more, throws error(peer_lost)
   /// Of a job that grows: the processes from this number on are the new ones, and errors count them from 0.
   std::uint32_t first_new = 0xffffffff;
+  /// Told once, if it waits for more than 5 s, who waits and who has not come: by the first one of those who have.
+  std::function<void(const std::string& text)> overdue{};
 };
 
 /// Enrols the calling process. Waits also for the service itself to come. @param rendezvous several addresses may be said, separated by commas:

@@ -9,6 +9,7 @@
 #include "memory/error.hpp"
 #include "protocols/offload/packed_programs.hpp"
 #include "protocols/plan.hpp"
+#include "protocols/size_list.hpp"
 
 namespace troupe::actors {
 
@@ -117,7 +118,7 @@ bool nic_between::post(const nic_client_ptr& who, const nic_posting& what) {
 const nic_between::kept_programs& nic_between::pack_for(const nic_posting& what) {
   const auto same = [&](const kept_programs& k) {
     return k.of == what.how && k.elements == what.elements && (k.counts == nullptr) == (what.counts == nullptr) &&
-           (k.counts == nullptr || *k.counts == *what.counts);
+           (k.counts == nullptr || same_sizes(*k.counts, *what.counts));
   };
   if (const auto known = std::ranges::find_if(kept_, same); known != kept_.end()) return *known;
   const auto program = what.descriptors_of(what.rank);

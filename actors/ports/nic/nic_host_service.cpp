@@ -26,6 +26,7 @@
 #include "actors/ports/nic/nic_host_words.hpp"
 #include "actors/ports/nic/nic_thread.hpp"
 #include "actors/ports/segment/host_segment.hpp"
+#include "actors/waiting/napping.hpp"
 #include "memory/error.hpp"
 
 namespace troupe::actors {
@@ -103,8 +104,10 @@ public:
   /// @pre who asks has met the others
   host_segment& memory() const {
     const steady_time until = std::chrono::steady_clock::now() + most_after_meeting;
-    while (memory_ != nullptr && !met_.load() && !abandoned_.load() && std::chrono::steady_clock::now() < until)
-      std::this_thread::sleep_for(std::chrono::microseconds{50});
+    const auto over = [&] {
+      return memory_ == nullptr || met_.load() || abandoned_.load() || std::chrono::steady_clock::now() >= until;
+    };
+    nap_until(over, std::chrono::microseconds{50});
     if (!met_.load()) throw error(errc::peer_lost, "a process of the job was lost before all had met");
     return *memory_;
   }

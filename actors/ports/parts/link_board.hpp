@@ -22,7 +22,7 @@
 #include <mutex>
 #include <vector>
 
-#include "actors/ports/parts/link_seat.hpp"
+#include "actors/ports/parts/link_view.hpp"
 #include "protocols/chunk.hpp"
 
 namespace troupe::actors {
@@ -48,7 +48,7 @@ public:
   link_line& at(std::uint32_t line) { return lines_[line]; }
   member& of(rank_t rank) { return members_[static_cast<std::size_t>(rank)]; }
   std::uint32_t stamp() const { return stamp_; }
-  link_seat seat(rank_t rank, const part_links& shape) {
+  link_view view(rank_t rank, const part_links& shape) {
     member& m = of(rank);
     return {&m.words, m.news.get(), lines_.data() + shape.first_of(rank), stamp_};
   }

@@ -41,7 +41,7 @@ std::size_t part_areas::take_area(row& of, std::uint32_t lines) {
   return best;
 }
 
-link_seat part_areas::enter(epoch_t epoch, std::uint64_t fingerprint, rank_t rank, const part_links& shape) {
+link_view part_areas::enter(epoch_t epoch, std::uint64_t fingerprint, rank_t rank, const part_links& shape) {
   row& mine = rows_[static_cast<std::size_t>(rank)];
   std::size_t use = 0;
   owned with{};
@@ -79,7 +79,7 @@ link_seat part_areas::enter(epoch_t epoch, std::uint64_t fingerprint, rank_t ran
   return {&words, with.at->news, with.at->lines(), with.stamp, &to.names};
 }
 
-part_areas::found part_areas::find(epoch_t epoch, std::uint64_t fingerprint, rank_t rank, link_seat& seat) const {
+part_areas::found part_areas::find(epoch_t epoch, std::uint64_t fingerprint, rank_t rank, link_view& view) const {
   for (const entry& e : directories_[rank].of) {
     if (e.names.load() != epoch + 1) continue;  // N2, C2
     const std::uint64_t called = e.fingerprint.load(std::memory_order_acquire);
@@ -88,7 +88,7 @@ part_areas::found part_areas::find(epoch_t epoch, std::uint64_t fingerprint, ran
     // Unless it has left meanwhile, and these are of what follows.
     if (e.names.load(std::memory_order_relaxed) != epoch + 1 || at == nullptr) return found::nothing;
     if (called != fingerprint) return found::unlike;
-    seat = {&at->words, at->news, at->lines(), stamp, &e.names};
+    view = {&at->words, at->news, at->lines(), stamp, &e.names};
     return found::it;
   }
   return found::nothing;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Where ranks of several processes of a host keep what a partitioned operation says (link_seat.hpp): each rank in *areas* of its own, which all
+// Where ranks of several processes of a host keep what a partitioned operation says (link_view.hpp): each rank in *areas* of its own, which all
 // map. So nobody waits for a lock that a process could die with, and nothing has to be agreed on before a rank begins.
 //
 // A rank has a *directory*: for each operation that it is in, the operation's number and its area. Who comes names its operation there (C1) and
@@ -20,7 +20,7 @@
 #include <mutex>
 #include <vector>
 
-#include "actors/ports/parts/link_seat.hpp"
+#include "actors/ports/parts/link_view.hpp"
 #include "actors/ports/segment/board_memory.hpp"
 #include "actors/ports/segment/relative.hpp"
 #include "protocols/chunk.hpp"
@@ -44,9 +44,9 @@ public:
   enum class found : std::uint8_t { nothing, it, unlike };
   /// The rank of this process comes to the operation. Allocates only for more operations at once, or larger ones, than ever before. Throws
   /// error(out_of_memory).
-  link_seat enter(epoch_t epoch, std::uint64_t fingerprint, rank_t rank, const part_links& shape);
+  link_view enter(epoch_t epoch, std::uint64_t fingerprint, rank_t rank, const part_links& shape);
   /// Another rank's, if it has come. `unlike`: it has called something else.
-  found find(epoch_t epoch, std::uint64_t fingerprint, rank_t rank, link_seat& seat) const;
+  found find(epoch_t epoch, std::uint64_t fingerprint, rank_t rank, link_view& view) const;
   /// The rank touches nothing any more.
   void leave(epoch_t epoch, rank_t rank, bool performed);
   /// Every rank has stopped, and the operation has failed.

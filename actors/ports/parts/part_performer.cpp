@@ -30,47 +30,47 @@ struct part_performer::port {
   chunk found{};
 
   bool between() const { return self.areas_ != nullptr; }
-  const link_seat& mine() const { return self.seats_[static_cast<std::size_t>(self.rank_)]; }
+  const link_view& mine() const { return self.views_[static_cast<std::size_t>(self.rank_)]; }
   static const part_links::end& find(std::span<const part_links::end> ends, rank_t peer) {
     return *std::ranges::find(ends, peer, &part_links::end::peer);
   }
 
-  void tell(rank_t to, const link_seat& seat) {  // N2; who comes later looks by itself
+  void tell(rank_t to, const link_view& view) {  // N2; who comes later looks by itself
     if (between()) {
-      if (!seat.member->told.load() && !seat.member->told.exchange(true)) outbox.news(to);
-    } else if (seat.member->here.load()) {
+      if (!view.member->told.load() && !view.member->told.exchange(true)) outbox.news(to);
+    } else if (view.member->here.load()) {
       outbox.news(to, self.board_->of(to).parts);
     }
   }
   void tell_lane(rank_t to, int lane) {
-    link_seat* const seat = self.seat_of(to);
-    if (seat == nullptr) return;
-    seat->news[static_cast<std::size_t>(lane) / 64].fetch_or(std::uint64_t{1} << (lane % 64));  // N1
-    tell(to, *seat);
+    link_view* const view = self.view_of(to);
+    if (view == nullptr) return;
+    view->news[static_cast<std::size_t>(lane) / 64].fetch_or(std::uint64_t{1} << (lane % 64));  // N1
+    tell(to, *view);
   }
 
   const chunk* front(int lane, rank_t from) {
     const part_links::end& link = find(self.links_.in(lane), from);
     const std::uint32_t next = self.in_[link.number].next;
-    const link_seat* const seat = self.seat_of(from);
+    const link_view* const view = self.view_of(from);
     // C2, where a rank that has found no entry of this one leaves it at that (part_areas.hpp).
-    if (seat == nullptr || count_in(seat->at(link.line).sent.load(), seat->stamp) <= next) return nullptr;
+    if (view == nullptr || count_in(view->at(link.line).sent.load(), view->stamp) <= next) return nullptr;
     const std::uint32_t at = next % link.room;
-    const link_line::entry& entry = seat->at(link.line, at).room[at % part_links::per_line];
+    const link_line::entry& entry = view->at(link.line, at).room[at % part_links::per_line];
     found.data = entry.data;
     found.bytes = entry.bytes;
-    if (between()) bring(link, from, *seat);
+    if (between()) bring(link, from, *view);
     return &found;
   }
 
   // -- between processes --
-  void check_believed(const link_seat& seat) const {
+  void check_believed(const link_view& view) const {
     after_reading();
-    if (seat.names->load(std::memory_order_relaxed) != self.epoch_ + 1) throw gave_up{};
+    if (view.names->load(std::memory_order_relaxed) != self.epoch_ + 1) throw gave_up{};
   }
   /// What is mapped: where it is here. Else it stays where only the system reaches it, until it is fetched. Cost: a look-up under a lock.
-  void bring(const part_links::end& link, rank_t from, const link_seat& seat) {
-    check_believed(seat);
+  void bring(const part_links::end& link, rank_t from, const link_view& view) {
+    check_believed(view);
     const std::byte*& here = self.in_[link.number].here;
     if (here == nullptr && found.bytes > 0) here = self.areas_->others().near(from, const_cast<std::byte*>(found.data));
     if (here != nullptr) found.data = here;
@@ -93,21 +93,21 @@ struct part_performer::port {
 
   void consume(int lane, rank_t from) {
     const part_links::end& link = find(self.links_.in(lane), from);
-    const link_seat& seat = *self.seat_of(from);
+    const link_view& view = *self.view_of(from);
     if (between()) {
-      check_believed(seat);
+      check_believed(view);
       self.in_[link.number].here = nullptr;
     }
     const std::uint32_t taken = ++self.in_[link.number].next;
     ++self.moves_;
-    link_line& words = seat.at(link.line);
+    link_line& words = view.at(link.line);
     if (link.messages > link.room) {
-      words.taken.store(stamped(seat.stamp, taken));                                                  // T1
-      if (words.wanted.load() == seat.stamp && words.wanted.exchange(0) != 0) tell_lane(from, lane);  // T2
+      words.taken.store(stamped(view.stamp, taken));                                                  // T1
+      if (words.wanted.load() == view.stamp && words.wanted.exchange(0) != 0) tell_lane(from, lane);  // T2
     } else {
-      words.taken.store(stamped(seat.stamp, taken), std::memory_order_relaxed);  // for verdicts
+      words.taken.store(stamped(view.stamp, taken), std::memory_order_relaxed);  // for verdicts
     }
-    if (seat.member->open.fetch_sub(1) == 1 && seat.member->waits.load()) tell(from, seat);  // T1, T2
+    if (view.member->open.fetch_sub(1) == 1 && view.member->waits.load()) tell(from, view);  // T1, T2
   }
 
   bool can_send(int lane, rank_t to) {
@@ -172,7 +172,7 @@ part_performer::part_performer(rank_t rank, const part_links& links, std::shared
       lanes_(*what_->code, 0, what_->memory, what_->type, what_->reduction, what_->any_order),
       in_(links_.ins()),
       out_(links_.outs()),
-      seats_(static_cast<std::size_t>(links_.ranks())) {
+      views_(static_cast<std::size_t>(links_.ranks())) {
   list_piece_lanes();
 }
 
@@ -197,20 +197,20 @@ rank_t part_performer::begin(link_boards& boards, epoch_t epoch, std::uint64_t f
   if (place.board == nullptr) return place.unlike;
   boards_ = &boards;
   board_ = place.board;
-  for (rank_t r = 0; r < links_.ranks(); ++r) seats_[static_cast<std::size_t>(r)] = board_->seat(r, links_);
+  for (rank_t r = 0; r < links_.ranks(); ++r) views_[static_cast<std::size_t>(r)] = board_->view(r, links_);
   restart();
   return -1;
 }
 
 rank_t part_performer::begin(part_areas& areas, epoch_t epoch, std::uint64_t fingerprint) {
-  for (link_seat& seat : seats_) seat = {};
-  seats_[static_cast<std::size_t>(rank_)] = areas.enter(epoch, fingerprint, rank_, links_);
+  for (link_view& view : views_) view = {};
+  views_[static_cast<std::size_t>(rank_)] = areas.enter(epoch, fingerprint, rank_, links_);
   areas_ = &areas;
   epoch_ = epoch;
   fingerprint_ = fingerprint;
   restart();
   for (rank_t r = 0; r < links_.ranks(); ++r)
-    if (areas.find(epoch, fingerprint, r, seats_[static_cast<std::size_t>(r)]) == part_areas::found::unlike) {
+    if (areas.find(epoch, fingerprint, r, views_[static_cast<std::size_t>(r)]) == part_areas::found::unlike) {
       leave();
       return r;
     }
@@ -233,10 +233,10 @@ void part_performer::leave() {
 }
 
 /// Null: it has not come yet, or has called something else and is going to say so.
-link_seat* part_performer::seat_of(rank_t rank) {
-  link_seat& seat = seats_[static_cast<std::size_t>(rank)];
-  if (seat.member == nullptr && areas_->find(epoch_, fingerprint_, rank, seat) != part_areas::found::it) return nullptr;
-  return &seat;
+link_view* part_performer::view_of(rank_t rank) {
+  link_view& view = views_[static_cast<std::size_t>(rank)];
+  if (view.member == nullptr && areas_->find(epoch_, fingerprint_, rank, view) != part_areas::found::it) return nullptr;
+  return &view;
 }
 
 part_performer::status part_performer::advance(part_outbox& out) {
@@ -251,7 +251,7 @@ part_performer::status part_performer::advance(part_outbox& out) {
 
 part_performer::status part_performer::advance_lanes(part_outbox& out) {
   port at{*this, out};
-  const link_seat& mine = seats_[static_cast<std::size_t>(rank_)];
+  const link_view& mine = views_[static_cast<std::size_t>(rank_)];
   const int words = (links_.lanes() + 63) / 64;
   if (areas_ != nullptr) mine.member->told.store(false);  // from here on it is told anew
   if (std::exchange(fresh_, false) || !lanes_are_apart_) {
@@ -291,7 +291,7 @@ std::vector<lane_wait> part_performer::waits() const {
   if (!under_way()) return {};
   std::vector<lane_wait> result = lanes_.waits();
   if (!result.empty()) return result;
-  const link_seat& mine = seats_[static_cast<std::size_t>(rank_)];
+  const link_view& mine = views_[static_cast<std::size_t>(rank_)];
   for (int l = 0; l < links_.lanes(); ++l)
     for (const part_links::end& link : links_.out(l))
       if (count_in(mine.at(link.line).taken.load(std::memory_order_relaxed), mine.stamp) < out_[link.number].next)

@@ -82,7 +82,7 @@ private:
 
   void list_piece_lanes();
   void restart();
-  link_seat* seat_of(rank_t rank);
+  link_view* view_of(rank_t rank);
   status advance_lanes(part_outbox& out);
   void advance_lane(port& at, int lane);
   void look_at_pieces(port& at);
@@ -102,7 +102,7 @@ private:
   link_boards* boards_ = nullptr;
   link_board* board_ = nullptr;
   part_areas* areas_ = nullptr;
-  std::vector<link_seat> seats_;  ///< by rank
+  std::vector<link_view> views_;  ///< by rank
   epoch_t epoch_ = 0;             ///< between processes, as the following
   std::uint64_t fingerprint_ = 0;
   bool performed_ = false;

@@ -12,10 +12,10 @@
 #include <mutex>
 #include <new>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
+#include "actors/waiting/napping.hpp"
 #include "memory/error.hpp"
 #include "protocols/collective.hpp"
 
@@ -63,7 +63,7 @@ void wait_for_touching(process_memory* others, rank_t which, Done&& done) {
   const bool far = others != nullptr && !others->is_here(which);
   clock::time_point until{};
   for (int looks = 0; !done(); ++looks) {
-    std::this_thread::yield();
+    give_way();
     if (!far || looks % 64 != 0) continue;
     if (others->has_ended(which)) return;
     if (!others->is_lost(which)) continue;

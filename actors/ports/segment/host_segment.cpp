@@ -7,7 +7,6 @@
 #include <cerrno>
 #include <set>
 #include <string>
-#include <thread>
 #include <utility>
 
 #include <fcntl.h>
@@ -21,6 +20,7 @@
 #include "actors/ports/segment/neighbour.hpp"
 #include "actors/ports/segment/segment_table.hpp"
 #include "actors/ports/slots/slot_board.hpp"
+#include "actors/waiting/napping.hpp"
 
 namespace troupe::actors {
 
@@ -174,14 +174,16 @@ void host_segment::meet(std::uint32_t here, std::uint32_t processes, std::chrono
                                        std::to_string(most_processes) + " share its memory");
   const auto wait_for_all = [&](const std::atomic<std::uint32_t>& count, const char* what) {
     // Once in a process's life, and most have come by then.
-    for (microseconds nap{20}; count.load() < processes; nap = std::min(2 * nap, microseconds{1000})) {
+    const auto have_come = [&] {
+      if (count.load() >= processes) return true;
       if (alone())
         throw error(errc::peer_lost, std::string{"join: a process of this host was lost before it had "} + what);
       if (steady_clock::now() >= until)
         throw error(errc::timed_out, "join: of " + std::to_string(processes) + " processes of this host only " +
                                          std::to_string(count.load()) + " have " + what);
-      std::this_thread::sleep_for(nap);
-    }
+      return false;
+    };
+    nap_until(have_come, microseconds{20}, milliseconds{1});
   };
   here_ = here;
   fill_random(std::as_writable_bytes(std::span(&nonce_, 1)));

@@ -2,16 +2,11 @@
 #include "actors/ports/slots/slot_board.hpp"
 
 #include <algorithm>
-#include <climits>
-#include <ctime>
 #include <new>
 #include <string>
 #include <utility>
 
-#include <linux/futex.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
+#include "actors/waiting/futex.hpp"
 #include "memory/error.hpp"
 #include "memory/process_barrier.hpp"
 
@@ -33,9 +28,8 @@ constexpr std::chrono::nanoseconds unsure_nap = std::chrono::milliseconds{1};
                   " bytes more, which the system refuses; use fewer ranks or the protocol 'simple'");
 }
 
-/// A futex of one process costs the kernel less.
-int futex(int operation, bool between_processes) {
-  return between_processes ? operation : operation | FUTEX_PRIVATE_FLAG;
+actors::futex_of whose(const slot_board& board) {
+  return board.between_processes() ? actors::futex_of::all_processes : actors::futex_of::this_process;
 }
 
 }  // namespace
@@ -157,7 +151,7 @@ slot_board::slot_board(int ranks, std::shared_ptr<board_memory> memory, bool cro
       membarrier_(memory_->has_membarrier() && agree(*memory_->roots<std::atomic<std::uint32_t>>(1), !crowded)),
       direct_(ranks, *memory_),
       pairs_(ranks, *memory_),
-      cores_(ranks, memory_->roots<shared_cores::seat>(static_cast<std::size_t>(ranks))),
+      cores_(ranks, memory_->roots<shared_cores::entry>(static_cast<std::size_t>(ranks))),
       words_(memory_->roots<rank_words>(static_cast<std::size_t>(ranks))),
       channels_(
           memory_->roots<relative<slot_channel>>(static_cast<std::size_t>(ranks) * static_cast<std::size_t>(ranks))) {}
@@ -186,7 +180,7 @@ std::size_t slot_board::bytes() const {
 /// Twice what is laid down once: whoever is too late leaves his there.
 std::size_t slot_board::most_bytes(int ranks) {
   const auto n = static_cast<std::size_t>(ranks);
-  return n * (sizeof(rank_words) + sizeof(shared_cores::seat)) + n * n * sizeof(relative<slot_channel>) +
+  return n * (sizeof(rank_words) + sizeof(shared_cores::entry)) + n * n * sizeof(relative<slot_channel>) +
          2 * n * n * slot_channel::most_bytes() + direct_board::most_bytes(ranks) + pair_board::most_bytes(ranks) +
          64 * board_memory::alignment;
 }
@@ -197,7 +191,7 @@ void slot_board::wake_sleeper(std::uint64_t seen, rank_t writer) {
   // The words live as long as the board; a wake-up that comes too late costs a look around.
   std::atomic<std::uint32_t>& ticket = words(static_cast<rank_t>(static_cast<std::uint32_t>(seen)) - 1).ticket;
   ticket.fetch_add(1, std::memory_order_acq_rel);
-  ::syscall(SYS_futex, &ticket, futex(FUTEX_WAKE, between_processes()), INT_MAX, nullptr, nullptr, 0);
+  actors::futex_wake(&ticket, whose(*this));
 }
 
 void slot_board::wake(rank_t rank) {
@@ -245,22 +239,8 @@ void slot_board::sleep::fence() {
 }
 
 void slot_board::sleep::until(std::chrono::steady_clock::time_point deadline) {
-  using namespace std::chrono;
-  if (!sure_) deadline = std::min(deadline, steady_clock::now() + unsure_nap);
-  std::atomic<std::uint32_t>& ticket = board_.words(leader_).ticket;
-  const int wait = futex(FUTEX_WAIT_BITSET, board_.between_processes());
-  if (deadline == steady_clock::time_point::max()) {
-    ::syscall(SYS_futex, &ticket, wait, ticket_, nullptr, nullptr, FUTEX_BITSET_MATCH_ANY);
-    return;
-  }
-  // steady_clock is CLOCK_MONOTONIC in libstdc++, by which FUTEX_WAIT_BITSET measures (absolute time).
-  auto left = deadline.time_since_epoch();
-  if (left < steady_clock::duration::zero()) left = steady_clock::duration::zero();
-  const auto whole = duration_cast<seconds>(left);
-  timespec at{};
-  at.tv_sec = static_cast<std::time_t>(whole.count());
-  at.tv_nsec = static_cast<long>(duration_cast<nanoseconds>(left - whole).count());
-  ::syscall(SYS_futex, &ticket, wait, ticket_, &at, nullptr, FUTEX_BITSET_MATCH_ANY);
+  if (!sure_) deadline = std::min(deadline, std::chrono::steady_clock::now() + unsure_nap);
+  actors::futex_wait(board_.words(leader_).ticket, ticket_, deadline, whose(board_));
 }
 
 void slot_board::sleep::retract() {

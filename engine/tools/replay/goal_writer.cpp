@@ -22,7 +22,8 @@ std::vector<std::size_t> own_counts(const application_call& c, std::size_t membe
     case v_counts::rooted:
       if (static_cast<rank_t>(member) != c.root) return {c.counts[member]};
       break;
-    default: break;
+    case v_counts::none:
+    case v_counts::common: break;
   }
   return c.counts;
 }

@@ -214,8 +214,8 @@ private:
   /// How long the present operation's message takes where nothing else is under way.
   std::int64_t alone(bool receives, rank_t peer) const {
     const std::uint64_t bytes = trace_.ranks[static_cast<std::size_t>(rank_)].operations[operation_].amount;
-    const auto cell = static_cast<std::uint64_t>(protocol_.payload);
-    const std::uint64_t wire = (bytes + cell - 1) / cell * static_cast<std::uint64_t>(protocol_.wire);
+    const std::uint64_t wire =
+        bytes_on_wire(bytes, static_cast<std::uint64_t>(protocol_.wire), static_cast<std::uint64_t>(protocol_.payload));
     return (on_.time_alone(receives ? peer : rank_, receives ? rank_ : peer, 0, wire) + protocol_.latency).count();
   }
 

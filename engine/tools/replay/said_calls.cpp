@@ -53,7 +53,8 @@ application_call merged(const std::vector<const said_call*>& calls) {
                                             std::to_string(whole.counts[i]));
       break;
     }
-    default: break;
+    case v_counts::none:
+    case v_counts::common: break;
   }
   return whole;
 }

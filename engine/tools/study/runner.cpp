@@ -648,14 +648,6 @@ void at_place_of(const study_scenario& s, const std::string& key, Action action)
   }
 }
 
-/// The key that a sentence about building the machine is about: what it begins with. A machine's file names its own lines.
-std::string key_told_of(std::string_view sentence) {
-  if (sentence.starts_with("study.")) return std::string{sentence.substr(0, sentence.find_first_of(": "))};
-  if (sentence.starts_with("layout: ")) return "study.layout";
-  if (sentence.starts_with("preset ") || sentence.starts_with("there is no preset ")) return "study.preset";
-  return {};
-}
-
 study_machine built_machine_of(const study_scenario& s) {
   try {
     return build_study_machine(s.preset_name, s.request);

@@ -246,4 +246,11 @@ std::string said_at(const study_scenario& scenario, const std::string& key) {
   return found == scenario.places.end() ? std::string{} : found->second + ": ";
 }
 
+std::string key_told_of(std::string_view sentence) {
+  if (sentence.starts_with("study.")) return std::string{sentence.substr(0, sentence.find_first_of(": "))};
+  if (sentence.starts_with("layout: ")) return "study.layout";
+  if (sentence.starts_with("preset ") || sentence.starts_with("there is no preset ")) return "study.preset";
+  return {};
+}
+
 }  // namespace troupe

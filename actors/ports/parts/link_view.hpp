@@ -35,7 +35,7 @@ struct alignas(128) link_member {
 static_assert(std::is_trivially_destructible_v<link_line> && std::is_trivially_destructible_v<link_member>);
 
 /// Where this process finds all that.
-struct link_seat {
+struct link_view {
   link_member* member = nullptr;               ///< null: the rank has not come yet, as far as is known
   std::atomic<std::uint64_t>* news = nullptr;  ///< a bit a lane
   link_line* lines = nullptr;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/experts/expert_seats.hpp"
+#include "engine/experts/expert_replicas.hpp"
 
 #include <algorithm>
 #include <string>
@@ -32,20 +32,20 @@ void check(int experts, const std::vector<std::vector<rank_t>>& placement, int r
 
 }  // namespace
 
-std::size_t expert_seats::place_in_domain(rank_t rank) const {
+std::size_t expert_replicas::place_in_domain(rank_t rank) const {
   const auto& all = domains[static_cast<std::size_t>(domain_of[static_cast<std::size_t>(rank)])];
   return static_cast<std::size_t>(std::lower_bound(all.begin(), all.end(), rank) - all.begin());
 }
 
-rank_t expert_seats::proxy(int domain, rank_t from) const {
+rank_t expert_replicas::proxy(int domain, rank_t from) const {
   const auto& all = domains[static_cast<std::size_t>(domain)];
   return all[place_in_domain(from) % all.size()];
 }
 
-std::vector<std::uint32_t> expert_seats::choices(int expert, rank_t from) const {
+std::vector<std::uint32_t> expert_replicas::choices(int expert, rank_t from) const {
   std::vector<std::uint32_t> all, near;
   const auto domain = [&](rank_t r) { return domain_of[static_cast<std::size_t>(r)]; };
-  for (std::uint32_t s = 0; s < seats(); ++s) {
+  for (std::uint32_t s = 0; s < replicas(); ++s) {
     if (expert_of[s] != expert) continue;
     if (rank_of[s] == from) return {s};
     all.push_back(s);
@@ -59,7 +59,8 @@ std::vector<std::uint32_t> expert_seats::choices(int expert, rank_t from) const 
   return chosen;
 }
 
-expert_seats seats_of(int experts, const std::vector<std::vector<rank_t>>& placement, std::vector<int> domain_of) {
+expert_replicas replicas_of(int experts, const std::vector<std::vector<rank_t>>& placement,
+                            std::vector<int> domain_of) {
   const int ranks = static_cast<int>(domain_of.size());
   if (experts < 1) refuse("there are " + std::to_string(experts) + " experts; there must be at least one");
   if (!placement.empty()) check(experts, placement, ranks);
@@ -69,20 +70,20 @@ expert_seats seats_of(int experts, const std::vector<std::vector<rank_t>>& place
     else
       for (const rank_t r : placement[static_cast<std::size_t>(e)]) at[static_cast<std::size_t>(r)].push_back(e);
   }
-  expert_seats made;
+  expert_replicas made;
   made.domain_of = std::move(domain_of);
   for (rank_t r = 0; r < ranks; ++r) {
     const auto d = static_cast<std::size_t>(made.domain_of[static_cast<std::size_t>(r)]);
-    if (d >= made.domains.size()) made.domains.resize(d + 1), made.seats_of_domain.resize(d + 1);
+    if (d >= made.domains.size()) made.domains.resize(d + 1), made.replicas_of_domain.resize(d + 1);
     made.domains[d].push_back(r);
-    made.first.push_back(static_cast<std::uint32_t>(made.seats()));
+    made.first.push_back(static_cast<std::uint32_t>(made.replicas()));
     for (const std::int32_t e : at[static_cast<std::size_t>(r)]) {
       made.expert_of.push_back(e);
       made.rank_of.push_back(r);
-      made.in_domain.push_back(made.seats_of_domain[d]++);
+      made.in_domain.push_back(made.replicas_of_domain[d]++);
     }
   }
-  made.first.push_back(static_cast<std::uint32_t>(made.seats()));
+  made.first.push_back(static_cast<std::uint32_t>(made.replicas()));
   return made;
 }
 

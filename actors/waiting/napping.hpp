@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Waits that nobody ends by waking: for what another thread or process is about to do by itself, a few times in a program's life. Who waits on the path of an
+// operation does it by policy.hpp. All sleeps and yields of the engine are in this folder (tests/checks/layers.sh), but those of the lowest locks in memory/.
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+namespace troupe {
+
+/// Does nothing for so long: what could be done now is tried again then.
+inline void nap(std::chrono::nanoseconds time) { std::this_thread::sleep_for(time); }
+
+/// Looks until `over()`, between looks naps for `first`, and for twice as long each further time, up to `longest`.
+template <class Over>
+void nap_until(Over&& over, std::chrono::nanoseconds first, std::chrono::nanoseconds longest) {
+  for (auto time = first; !over(); time = std::min(2 * time, longest)) nap(time);
+}
+template <class Over>
+void nap_until(Over&& over, std::chrono::nanoseconds each) {
+  nap_until(over, each, each);
+}
+
+/// Another thread is within a few instructions of what this one waits for, or has been taken off its core there: it may have this one.
+inline void give_way() noexcept { std::this_thread::yield(); }
+
+/// Looks until `over()`, and gives way between looks.
+template <class Over>
+void give_way_until(Over&& over) {
+  while (!over()) give_way();
+}
+
+}  // namespace troupe

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+// The options of an engine, from what a configuration says; and what of it can be wrong only when the choreographies are known.
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include "engine/api/engine.hpp"
+#include "engine/config/configuration.hpp"
+#include "engine/planning/choreography_library.hpp"
+#include "engine/planning/choreography_wish.hpp"
+#include "engine/planning/hccl_selection.hpp"
+#include "engine/planning/nccl_selection.hpp"
+#include "memory/error.hpp"
+#include "protocols/choreographies/choreography.hpp"
+
+namespace troupe {
+
+namespace {
+
+[[noreturn]] void refuse(const config_entry& entry, const std::string& sentence) {
+  throw error(errc::bad_config, place_of(entry.origin) + ": " + sentence);
+}
+
+}  // namespace
+
+void configuration::check_choreography(const std::string& what, const config_entry& entry) const {
+  const auto& wanted = std::get<std::string>(entry.value);
+  const auto own = under("engine.score_files");
+  if (wanted == "auto" || find_choreography(wanted) != nullptr || own.find(wanted) != own.end()) return;
+  std::vector<std::string> files;
+  for (const auto& [name, file] : own) files.push_back(name);
+  const std::vector<std::string> known = known_choreographies(files);
+  if (wanted.starts_with('^')) {
+    if (const std::string wrong = wrong_choreography(wanted, known); !wrong.empty()) refuse(entry, what + ": " + wrong);
+    return;
+  }
+  std::vector<std::string_view> names{"auto"};
+  names.insert(names.end(), known.begin(), known.end());
+  const auto near = closest(wanted, names);
+  refuse(entry, what + " is \"" + wanted + "\", but there is no such choreography; " +
+                    (near.empty() ? "`troupe list` shows all" : "did you mean " + std::string{near} + "?"));
+}
+
+namespace {
+
+std::int64_t duration_of(const config_entry& entry) {
+  const auto& text = std::get<std::string>(entry.value);
+  return text == "none" ? -1 : parse_duration(text);
+}
+
+std::size_t bytes_of(const config_entry& entry) {
+  if (const auto* number = std::get_if<std::int64_t>(&entry.value)) return static_cast<std::size_t>(*number);
+  return static_cast<std::size_t>(parse_bytes(std::get<std::string>(entry.value)));
+}
+
+fault_options faults_of(const configuration& c) {
+  const auto real = [&](const char* key) { return std::get<double>(c.at(std::string{"engine.faults."} + key).value); };
+  fault_options f;
+  f.seed = static_cast<std::uint64_t>(std::get<std::int64_t>(c.at("engine.faults.seed").value));
+  f.drop = real("drop");
+  f.duplicate = real("duplicate");
+  f.reorder = real("reorder");
+  f.delay = real("delay");
+  const std::int64_t longest = duration_of(c.at("engine.faults.longest_delay"));
+  f.longest_delay = std::chrono::duration_cast<std::chrono::microseconds>(
+      std::chrono::nanoseconds{std::max<std::int64_t>(longest, 0)});
+  f.kill_after = std::get<std::int64_t>(c.at("engine.faults.kill_after").value);
+  f.kill_rank = static_cast<int>(std::get<std::int64_t>(c.at("engine.faults.kill_rank").value));
+  return f;
+}
+
+}  // namespace
+
+configuration::own_choreographies configuration::load_own_choreographies() const {
+  own_choreographies own;
+  for (const auto& [name, entry] : under("engine.choreography_libraries")) {
+    const std::string& file = own.libraries[name] = std::get<std::string>(entry.value);
+    try {
+      load_choreographies(file.c_str());
+    } catch (const error& wrong) {
+      refuse(entry, "engine.choreography_libraries." + name + ": " + wrong.what());
+    }
+  }
+  for (const auto& [name, entry] : under("engine.score_files")) {
+    const std::string& file = own.score_files[name] = std::get<std::string>(entry.value);
+    if (std::error_code ignored; !std::filesystem::is_regular_file(file, ignored))
+      refuse(entry, "engine.score_files." + name + ": there is no file " + file +
+                        "; `troupe show … --json` writes one (paths are relative to the configuration file)");
+  }
+  return own;
+}
+
+engine_options configuration::engine() const {
+  const auto text = [&](const char* key) { return std::get<std::string>(at(key).value); };
+  const auto number = [&](const char* key) { return static_cast<int>(std::get<std::int64_t>(at(key).value)); };
+  engine_options o;
+  o.layout = text("engine.layout");
+  try {
+    if (!o.layout.empty()) layout::parse(o.layout);
+  } catch (const error& wrong) {
+    refuse(at("engine.layout"), std::string{"engine.layout: "} + wrong.what());
+  }
+  o.nic_ports = number("engine.nic_ports");
+  // Before names are looked up.
+  own_choreographies own = load_own_choreographies();
+  o.choreography_libraries = std::move(own.libraries);
+  o.score_files = std::move(own.score_files);
+  o.choreography = text("engine.choreography");
+  check_choreography("engine.choreography", at("engine.choreography"));
+  for (const auto& [name, entry] : under("engine.choreography_of")) {
+    if (!parse_collective(name)) {
+      std::string all;
+      for (const collective each : all_collectives) all += (all.empty() ? "" : ", ") + std::string{troupe::name(each)};
+      refuse(entry, "engine.choreography_of." + name + ": there is no collective " + name + "; there are " + all +
+                        " (v-forms belong to these)");
+    }
+    check_choreography("engine.choreography_of." + name, entry);
+    o.choreography_of[name] = std::get<std::string>(entry.value);
+  }
+  o.planner = text("engine.planner");
+  o.hccl.device = *parse_hccl_device(text("engine.hccl.device"));
+  o.hccl.buffer = bytes_of(at("engine.hccl.buffer"));
+  o.hccl.super_pod = std::get<bool>(at("engine.hccl.super_pod").value);
+  o.hccl.aiv = std::get<bool>(at("engine.hccl.aiv").value);
+  o.hccl.aicpu_unfolded = std::get<bool>(at("engine.hccl.aicpu_unfolded").value);
+  o.hccl.one_level = std::get<bool>(at("engine.hccl.one_level").value);
+  o.hccl.level0 = *parse_hccl_level(text("engine.hccl.level0"));
+  o.hccl.level1 = *parse_hccl_level(text("engine.hccl.level1"));
+  o.nccl.version = *parse_nccl_version(text("engine.nccl.version"));
+  o.nccl.device = *parse_nccl_device(text("engine.nccl.device"));
+  o.nccl.host = *parse_nccl_host(text("engine.nccl.host"));
+  o.nccl.nvlink = std::get<bool>(at("engine.nccl.nvlink").value);
+  o.nccl.ll128 = std::get<bool>(at("engine.nccl.ll128").value);
+  o.nccl.channels = number("engine.nccl.channels");
+  o.nccl.inside = std::get<double>(at("engine.nccl.inside").value);
+  o.nccl.between = std::get<double>(at("engine.nccl.between").value);
+  o.nccl.nvls = std::get<bool>(at("engine.nccl.nvls").value);
+  o.nccl.collnet = std::get<bool>(at("engine.nccl.collnet").value);
+  o.protocol = text("engine.protocol");
+  o.tuning = text("engine.tuning");
+  o.channels = number("engine.channels");
+  o.chunk_bytes = bytes_of(at("engine.chunk_bytes"));
+  o.credits = number("engine.credits");
+  o.streams = number("engine.streams");
+  o.through_scratch = std::get<bool>(at("engine.through_scratch").value);
+  o.scratch_bytes = bytes_of(at("engine.scratch_bytes"));
+  if (o.scratch_bytes < 4096)
+    refuse(at("engine.scratch_bytes"),
+           "engine.scratch_bytes is " + std::to_string(o.scratch_bytes) + "; staging needs at least 4096 (\"4K\")");
+  o.level = *parse_determinism(text("engine.determinism"));
+  o.agreement = *parse_agreement_time(text("engine.agreement"));
+  o.offload = text("engine.offload");
+  o.nic = text("engine.nic");
+  if (const std::int64_t deadline = duration_of(at("engine.deadline")); deadline >= 0)
+    o.deadline = std::chrono::nanoseconds{deadline};
+  o.workers = number("engine.workers");
+  o.spin = number("engine.spin");
+  o.trace_routes = std::get<bool>(at("engine.trace_routes").value);
+  o.record = text("engine.record");
+  o.tls_certificate = text("engine.tls_certificate");
+  o.tls_key = text("engine.tls_key");
+  o.tls_authority = text("engine.tls_authority");
+  o.lanes = number("engine.lanes");
+  o.log_level = text("engine.log_level");
+  o.faults = faults_of(*this);
+  if (const config_entry& rank = at("engine.faults.kill_rank");
+      o.faults.kill_after < 0 && rank.origin.from == config_origin::source::command_line)
+    refuse(rank, "engine.faults.kill_rank kills nobody without engine.faults.kill_after");
+  // What was read here is not read once more, where a value that was set to the default would look as if it had not been.
+  o.environment = !environment_read_;
+  return o;
+}
+
+engine engine::from_file(const std::string& path) { return troupe::engine(configuration::load(path).engine()); }
+
+}  // namespace troupe
