@@ -89,9 +89,14 @@ private:
 
 class rank_compiler {
 public:
+  /// @param groups steps that may be one descriptor are
   rank_compiler(const score& s, rank_t rank, const call_shape& shape, const compile_options& how,
-                const destinations& there)
-      : how_(how), there_(there), rank_(rank), code_(troupe::compile(s, rank, shape, {}, step_work::timed)) {
+                const destinations& there, bool groups)
+      : how_(how),
+        there_(there),
+        rank_(rank),
+        groups_(groups),
+        code_(troupe::compile(s, rank, shape, {}, step_work::timed)) {
     made_.rank = rank;
     made_.at = place_of(how, rank);
     made_.element_size = shape.element_size;
@@ -177,6 +182,7 @@ private:
     const auto code = lane(l);
     const instruction& first = code[begin];
     std::size_t end = begin + 1;
+    if (!groups_) return end;
     if (!receives(first.kind) || !reduces(first.kind) || sends(first.kind)) return end;
     // Blocks without elements lie at one place, though they are different sums; to wait for all of them at once might wait for ever.
     if (first.elements == 0) return end;
@@ -288,6 +294,7 @@ private:
   const compile_options& how_;
   const destinations& there_;
   rank_t rank_;
+  bool groups_;
   program code_;
   rank_program made_;
   std::size_t lanes_ = 0;
@@ -326,14 +333,89 @@ std::string why_not_offloaded(const score& s, const compile_options& how) {
   return why_not_places(s, how);
 }
 
+namespace {
+
+/// Performs nothing but the order of descriptors.
+class firing {
+public:
+  explicit firing(std::span<const rank_program> all) {
+    for (const rank_program& p : all)
+      for (const sequence& s : p.sequences) {
+        at_[{p.at.node, s.port}] = players_.size();
+        players_.push_back({&p, &s});
+      }
+  }
+
+  /// None waits for ever, for a message or for a credit.
+  bool all() {
+    std::size_t ended = 0;
+    for (std::size_t p = 0; p < players_.size(); ++p) ready_.push_back(p);
+    while (!ready_.empty()) {
+      const std::size_t p = ready_.back();
+      ready_.pop_back();
+      if (players_[p].done()) continue;
+      while (!players_[p].done() && fire(p)) {}
+      ended += players_[p].done() ? 1 : 0;
+    }
+    return ended == players_.size();
+  }
+
+private:
+  struct player {
+    const rank_program* of;
+    const sequence* code;
+    std::size_t next = 0;
+    bool done() const { return next == code->descriptors.size(); }
+  };
+  struct channel {
+    std::size_t sent = 0, taken = 0;
+  };
+
+  /// False: something is missing. Whoever it was that lacked what this one gives is ready then.
+  bool fire(std::size_t at) {
+    player& p = players_[at];
+    const descriptor& d = p.code->descriptors[p.next];
+    const auto awaited = p.of->messages_of(d);
+    for (const awaited_message& m : awaited)
+      if (const channel& in = between(at_.at({m.node, m.port}), at); in.taken == in.sent) return false;
+    if (d.triggers) {
+      const std::size_t to = at_.at({d.dest_node, d.dest_port});
+      channel& out = between(at, to);
+      if (out.sent - out.taken == static_cast<std::size_t>(p.of->credits)) return false;
+      ++out.sent;
+      ready_.push_back(to);
+    }
+    for (const awaited_message& m : awaited) {
+      const std::size_t from = at_.at({m.node, m.port});
+      ++between(from, at).taken;
+      ready_.push_back(from);
+    }
+    ++p.next;
+    return true;
+  }
+  channel& between(std::size_t from, std::size_t to) { return channels_[{from, to}]; }
+
+  std::map<std::pair<std::uint32_t, std::uint16_t>, std::size_t> at_;  ///< by node and port
+  std::vector<player> players_;
+  std::map<std::pair<std::size_t, std::size_t>, channel> channels_;
+  std::vector<std::size_t> ready_;
+};
+
+}  // namespace
+
 std::vector<rank_program> compile(const score& s, const call_shape& shape, const compile_options& how) {
   if (const std::string why = why_not_offloaded(s, how); !why.empty())
     throw error(errc::unsupported,
                 "NICs cannot perform " + s.choreography + "'s " + std::string{name(s.what)} + ": " + why);
   const destinations there{s};
-  std::vector<rank_program> all;
-  for (rank_t r = 0; r < s.ranks; ++r) all.push_back(rank_compiler{s, r, shape, how, there}.run());
-  return all;
+  const auto compiled = [&](bool groups) {
+    std::vector<rank_program> all;
+    for (rank_t r = 0; r < s.ranks; ++r) all.push_back(rank_compiler{s, r, shape, how, there, groups}.run());
+    return all;
+  };
+  // A descriptor of several steps takes no message before it may send its own: with few credits ranks may wait for each other so, in a ring for one.
+  std::vector<rank_program> all = compiled(true);
+  return firing{all}.all() ? std::move(all) : compiled(false);
 }
 
 }  // namespace troupe::offload

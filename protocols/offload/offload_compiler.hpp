@@ -4,7 +4,7 @@
 //
 // A lane becomes the sequence of a port, a step a descriptor. Two things differ:
 //   - Neighbouring steps that combine messages of several ranks into one sum, and the send of that sum, are one descriptor: a tree's node
-//     is one trigger that gathers its children.
+//     is one trigger that gathers its children. Not where ranks would wait for each other then: such a descriptor takes nothing before it may send.
 //   - Steps wait for nothing but packets, so a step that comes after one of another lane waits for a token of that lane's port.
 // A result that is only passed on (recv_reduce_send) has a place in the rank's scratch, one for each message that the channel may have
 // under way. So sending never stops a sequence for longer than the score lets it wait for a credit, whatever the size.
