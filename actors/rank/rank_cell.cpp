@@ -99,12 +99,15 @@ void rank_cell::notify(bool urgent) {
   if (urgent || pending_.load()) summon(urgent);
 }
 
-/// Whether the call that has the turn, as this thread saw it, has given it back (end_turn_at_rest()) before it could see that a message is
-/// urgent. @pre W1
+/// Whether the call that has the turn, as this thread saw it, has given it back (end_turn_at_rest()), perhaps before it could see that a message
+/// is urgent. @pre W1
 bool rank_cell::call_has_ended() noexcept {
-  if (!has_barrier_) return false;
-  // As a gate's: one that fails has been forbidden meanwhile.
-  if (!process_barrier(barrier_of::this_process)) nap(std::chrono::milliseconds{10});
+  if (!has_barrier_.load(std::memory_order_relaxed)) return false;
+  // One that fails has been forbidden meanwhile: stores become visible within microseconds by themselves, and calls do without from now on.
+  if (!process_barrier(barrier_of::this_process)) {
+    has_barrier_.store(false, std::memory_order_relaxed);
+    nap(std::chrono::milliseconds{10});
+  }
   return held_.load() == holder::nobody;
 }
 
@@ -328,7 +331,7 @@ steady_time rank_cell::tick() noexcept {
 /// As end_turn(), where this turn has not changed that the rank is at rest: nothing is left, and nobody is to be told. The store is plain where
 /// whoever leaves an urgent message orders it (call_has_ended()): a read-modify-write would wait for what the call has written to others.
 [[gnu::always_inline]] inline void rank_cell::end_turn_at_rest() noexcept {
-  if (has_barrier_) {
+  if (has_barrier_.load(std::memory_order_relaxed)) {
     held_.store(holder::nobody, std::memory_order_release);
     std::atomic_signal_fence(std::memory_order_seq_cst);
   } else {

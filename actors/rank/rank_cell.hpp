@@ -11,7 +11,8 @@
 // H1 give the turn back, H2 look at the inbox, and take the turn again if there is something. All four are sequentially consistent:
 // either W2 sees that the turn is free, or H2 sees the message. A holder that sleeps (only on the slot board) announces that before it
 // looks at the inbox the last time (S1 `asleep_`, S2 inbox), and a writer that finds the turn held reads `asleep_` after W1.
-// One exception: a blocking call that has found the rank at rest, and leaves it so, gives the turn back by a plain store. A writer of an urgent
+// One exception, where threads can be made to pass a barrier: a blocking call that has found the rank at rest, and leaves it so, gives the turn
+// back by a plain store. A writer of an urgent
 // message (below) that finds such a call in the turn has all threads pass a barrier, and does W2 again: either the call's H2 comes after the
 // barrier, or its H1 comes before it.
 // An idle rank is not turned for a chunk that comes early: the next call finds it in the inbox. Other messages are *urgent*: their
@@ -312,7 +313,7 @@ private:
   waiting_policy waiting_;
   std::chrono::nanoseconds pairs_waited_{-1};  ///< the caller's own; −1: learned
   core_leaver leaver_;                         ///< of whoever has the turn
-  const bool has_barrier_ = process_barrier_works(barrier_of::this_process);
+  std::atomic<bool> has_barrier_{process_barrier_works(barrier_of::this_process)};
   const bool visits_;         ///< what others hear of this rank's turn is done by its thread
   int spin_;                  ///< looks of a caller before it does anything else; follows what has paid lately
   unsigned quick_calls_ = 0;  ///< that found at their first look what they waited for

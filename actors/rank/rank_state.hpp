@@ -106,7 +106,7 @@ public:
   void begin_inline(const call_buffers& memory) {
     const remembered_calls::entry& known = port_->last();
     const bool ahead = known.may_run_ahead && ahead_.may_run_ahead();
-    // These may throw: nothing has begun then.
+    // These may throw: nobody has heard of the call then, and the next one begins in its place.
     if (ahead) ahead_.make_room();
     inline_history_ = history_so_far();
     port_->start(memory, next_, ahead, inline_history_);

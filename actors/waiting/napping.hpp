@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Waits that nobody ends by waking: for what another thread or process is about to do by itself, a few times in a program's life. Who waits on the path of an
-// operation does it by policy.hpp. All sleeps and yields of the engine are in this folder (tests/checks/layers.sh), but those of the lowest locks in memory/.
+// operation does it by policy.hpp. All sleeps and yields of the engine are in this folder (tests/checks/layers.sh), but those of the lowest locks in memory/ and those that
+// wait for a descriptor (poll).
 
 #include <algorithm>
 #include <chrono>
@@ -22,7 +23,7 @@ void nap_until(Over&& over, std::chrono::nanoseconds each) {
   nap_until(over, each, each);
 }
 
-/// Another thread is within a few instructions of what this one waits for, or has been taken off its core there: it may have this one.
+/// Another thread is about to do what this one waits for, or has been taken off its core there: it may have this one.
 inline void give_way() noexcept { std::this_thread::yield(); }
 
 /// Looks until `over()`, and gives way between looks.

@@ -2,10 +2,8 @@
 #pragma once
 // The plans that a planner has made, by class of call and layout. Thread-safe; whoever makes one is the planner's to say.
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>

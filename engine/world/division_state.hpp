@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <span>
 #include <utility>
@@ -54,8 +55,10 @@ public:
       leave(at->second.made, place);
       return settle(at, rank);
     }
-    given_up_[which].push_back(rank);
-    if (given_up_.size() > most_given_up) given_up_.erase(given_up_.begin());
+    auto failed = std::ranges::find(given_up_, which, &failure_of::which);
+    if (failed == given_up_.end()) failed = given_up_.insert(given_up_.end(), {which, {}});
+    failed->ranks.push_back(rank);
+    if (given_up_.size() > most_given_up) given_up_.pop_front();
   }
 
   /// Parts that not all members have taken or given up.
@@ -69,6 +72,10 @@ private:
     std::vector<rank_t> settled;  ///< of those here: took it, or gave it up
   };
   using parts = std::map<std::pair<epoch_t, int>, part>;
+  struct failure_of {
+    epoch_t which;
+    std::vector<rank_t> ranks;
+  };
 
   /// −1: it has none.
   static rank_t place_of(std::span<const rank_t> members, rank_t rank) {
@@ -85,16 +92,16 @@ private:
             .first;
     part& p = at->second;
     p.settled.reserve(here);
-    const auto failed = given_up_.find(which);
+    const auto failed = std::ranges::find(given_up_, which, &failure_of::which);
     if (failed == given_up_.end()) return at;
-    std::erase_if(failed->second, [&](rank_t rank) {
+    std::erase_if(failed->ranks, [&](rank_t rank) {
       const auto place = place_of(members, rank);
       if (place < 0) return false;
       leave(p.made, place);
       p.settled.push_back(rank);
       return true;
     });
-    if (failed->second.empty()) given_up_.erase(failed);
+    if (failed->ranks.empty()) given_up_.erase(failed);
     return at;
   }
 
@@ -109,7 +116,7 @@ private:
   static constexpr std::size_t most_given_up = 64;
 
   parts parts_;
-  std::map<epoch_t, std::vector<rank_t>> given_up_;
+  std::deque<failure_of> given_up_;  ///< in the order of their first ranks
 };
 
 }  // namespace troupe

@@ -112,6 +112,9 @@ public:
     return std::move(made_);
   }
 
+  /// Some descriptor is of several steps. @pre run()
+  bool grouped() const { return grouped_; }
+
 private:
   using index = std::pair<std::size_t, std::size_t>;  ///< lane and instruction
 
@@ -159,6 +162,7 @@ private:
     for (std::size_t i = 0; i < lane(l).size();) {
       if (const auto wait = waits_.find({l, i}); wait != waits_.end()) await_token(l, wait->second);
       const std::size_t end = end_of_group(l, i);
+      grouped_ = grouped_ || end > i + 1;
       if (lane(l)[i].kind != step_kind::wait) add_group(l, i, end);
       i = end;
       if (const auto tokens = tokens_.find({l, i - 1}); tokens != tokens_.end())
@@ -294,7 +298,7 @@ private:
   const compile_options& how_;
   const destinations& there_;
   rank_t rank_;
-  bool groups_;
+  bool groups_, grouped_ = false;
   program code_;
   rank_program made_;
   std::size_t lanes_ = 0;
@@ -408,14 +412,21 @@ std::vector<rank_program> compile(const score& s, const call_shape& shape, const
     throw error(errc::unsupported,
                 "NICs cannot perform " + s.choreography + "'s " + std::string{name(s.what)} + ": " + why);
   const destinations there{s};
+  bool grouped = false;
   const auto compiled = [&](bool groups) {
-    std::vector<rank_program> all;
-    for (rank_t r = 0; r < s.ranks; ++r) all.push_back(rank_compiler{s, r, shape, how, there, groups}.run());
-    return all;
+    std::vector<rank_program> programs;
+    for (rank_t r = 0; r < s.ranks; ++r) {
+      rank_compiler one{s, r, shape, how, there, groups};
+      programs.push_back(one.run());
+      grouped = grouped || one.grouped();
+    }
+    return programs;
   };
-  // A descriptor of several steps takes no message before it may send its own: with few credits ranks may wait for each other so, in a ring for one.
   std::vector<rank_program> all = compiled(true);
-  return firing{all}.all() ? std::move(all) : compiled(false);
+  if (!grouped) return all;
+  // A descriptor of several steps takes no message before it may send its own: with few credits ranks may wait for each other so, in a ring for one.
+  if (!firing{all}.all()) all = compiled(false);
+  return all;
 }
 
 }  // namespace troupe::offload

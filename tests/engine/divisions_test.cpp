@@ -84,6 +84,20 @@ TEST_CASE("of a split that failed at many ranks before one took its part, every 
   CHECK(state.open() == 0);
 }
 
+TEST_CASE("a split that failed at a rank is not forgotten for those that failed before, whatever their numbers") {
+  troupe::division_state<int*> state;
+  const std::array<troupe::rank_t, 2> members{0, 1};
+  int part = 0;
+  std::vector<troupe::rank_t> left;
+  const auto leave = [&](int*, troupe::rank_t place) { left.push_back(place); };
+  for (troupe::epoch_t shrink = 0; shrink < 64; ++shrink) state.give_up(troupe::epoch_t{1} << 63 | shrink, 1, leave);
+  state.give_up(7, 1, leave);
+  state.take(
+      7, 0, 0, members, [&] { return &part; }, [](int*) { return std::size_t{2}; }, leave);
+  CHECK(left == std::vector<troupe::rank_t>{1});
+  CHECK(state.open() == 0);
+}
+
 TEST_CASE("splits that fail everywhere leave nothing behind") {
   divisions parts{0};
   for (troupe::epoch_t which = 0; which < 1000; ++which)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A model of a rank's turn being given back (rank_cell.hpp) while a peer writes to the rank and a caller of it is falling asleep: neither a
-// message that moves something nor an operation on the board is left to nobody. All accesses in question are sequentially consistent.
+// message that moves something nor an operation on the board is left to nobody. All accesses of the first model are sequentially consistent; in
+// the second one a store is not.
 
 #include <doctest/doctest.h>
 

@@ -9,7 +9,7 @@
 // *balance*, is 0 if they agree (else only by a chance of 2⁻⁶⁴). If not, they work on each other's buffers as if nothing were here, and find
 // out who is at odds.
 //
-// Each rank has a few places, used in turn. It writes to one only when all ranks have finished the operation whose data were there. A place
+// Each rank has some places, used in turn. It writes to one only when all ranks have finished the operation whose data were there. A place
 // says by the operation's mark whose data it holds, so who looks late, when the first have left, still finds them; and as all find the
 // same, all decide alike whether this is enough. A mark is stored before the rank's words say that it has come: so who has come and has no
 // mark has brought nothing.

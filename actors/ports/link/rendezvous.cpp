@@ -551,9 +551,9 @@ private:
         throw error(errc::timed_out, who() + " found no rendezvous at " + rendezvous_ + " in time" + why_unfound());
       throw error(errc::timed_out, who() + " waited in vain at " + rendezvous_ + ": " + who_has_not_come());
     }
-    if (is_overdue_ || now < begun_ + overdue_after) return;
+    if (is_overdue_ || now < begun_ + overdue_after || !is_first()) return;
     is_overdue_ = true;
-    if (limits_.overdue && is_first())
+    if (limits_.overdue)
       limits_.overdue(missing_.empty() ? who() + " finds no rendezvous at " + rendezvous_ + why_unfound()
                                        : who() + " waits at " + rendezvous_ + ": " + who_has_not_come());
   }

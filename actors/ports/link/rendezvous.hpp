@@ -104,7 +104,8 @@ struct join_limits {
   bool served = false;  ///< somebody serves there already: if nobody does any more, throws error(peer_lost)
   /// Of a job that grows: the processes from this number on are the new ones, and errors count them from 0.
   std::uint32_t first_new = 0xffffffff;
-  /// Told once, if it waits for more than 5 s, who waits and who has not come: by the first one of those who have.
+  /// Told once, if it waits for more than 5 s, who waits and who has not come: by the first one of those who have; by each of them where nobody
+  /// serves.
   std::function<void(const std::string& text)> overdue{};
 };
 

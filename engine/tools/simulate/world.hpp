@@ -173,7 +173,7 @@ private:
     int with = -1;  ///< another item of the same blocking call: a send and a receive
   };
   /// A rank of a part.
-  struct seat {
+  struct place_in_part {
     world* in = nullptr;
     rank_t rank = 0;
   };
@@ -202,11 +202,11 @@ private:
     int transfers = 0;
     std::size_t unread = 0;  ///< chunks that were sent to it and that it has not consumed
     bool shell_gone = false, muted = false;
-    bool comes = true;          ///< false: of a part, until its split has ended on that rank
-    int open_splits = 0;        ///< they keep the rank in the communicator
-    bool leaves = false;        ///< when they have ended
-    seat awaits;                ///< its caller waits until that one's program has ended
-    std::map<int, seat> seats;  ///< by item, what its splits have given it
+    bool comes = true;                    ///< false: of a part, until its split has ended on that rank
+    int open_splits = 0;                  ///< they keep the rank in the communicator
+    bool leaves = false;                  ///< when they have ended
+    place_in_part awaits;                 ///< its caller waits until that one's program has ended
+    std::map<int, place_in_part> places;  ///< by item, what its splits have given it
   };
   void write_programs();
   void write_program(rank_t rank);
@@ -270,7 +270,7 @@ private:
 
   // -- splits (world_splits.cpp) --
   failure_ptr conclude_split(caller_operation& o, epoch_t which, failure_ptr why);
-  void take_seat(caller_operation& o, epoch_t which);
+  void take_place(caller_operation& o, epoch_t which);
   world* make_part(const caller_operation& o, epoch_t which, std::vector<rank_t> members);
   void enter(rank_t rank);
   void never_comes(rank_t rank);

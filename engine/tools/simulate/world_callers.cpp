@@ -124,8 +124,8 @@ void simulation::world::act(rank_t rank) {
     case kind::wait: m.blocked_on = m.by_item[static_cast<std::size_t>(s.item)]; break;
     case kind::wait_all: m.blocked_on = m.mine; break;
     case kind::wait_part:
-      if (const auto made = m.seats.find(s.item); made != m.seats.end())
-        if (const seat& mine = made->second; !mine.in->at_rank(mine.rank).finished) m.awaits = mine;
+      if (const auto made = m.places.find(s.item); made != m.places.end())
+        if (const place_in_part& mine = made->second; !mine.in->at_rank(mine.rank).finished) m.awaits = mine;
       break;
     default: call_item(rank, s); break;
   }

@@ -20,12 +20,12 @@ failure_ptr simulation::world::conclude_split(caller_operation& o, epoch_t which
   if (course_->over) return why;
   if (why && !breaks(mutant::drop_gave_up))
     divisions_.give_up(which, o.rank, [](world* part, rank_t place) { part->never_comes(place); });
-  if (!why) take_seat(o, which);
+  if (!why) take_place(o, which);
   split_over(o.rank);
   return why;
 }
 
-void simulation::world::take_seat(caller_operation& o, epoch_t which) {
+void simulation::world::take_place(caller_operation& o, epoch_t which) {
   std::vector<std::int32_t> all(o.expected.size() / sizeof(std::int32_t));
   std::memcpy(all.data(), o.out, o.expected.size());
   const std::int32_t color = o.it->divided[2 * static_cast<std::size_t>(o.rank)];
@@ -42,7 +42,7 @@ void simulation::world::take_seat(caller_operation& o, epoch_t which) {
   if (part->in_whole_ != members) return fault(o.title() + ": another rank of its part has others in it");
   const auto place = static_cast<rank_t>(std::find(members.begin(), members.end(), o.rank) - members.begin());
   for (std::size_t i = 0; i < what_.items.size(); ++i)
-    if (&what_.items[i] == o.it) at_rank(o.rank).seats[static_cast<int>(i)] = {part, place};
+    if (&what_.items[i] == o.it) at_rank(o.rank).places[static_cast<int>(i)] = {part, place};
   part->enter(place);
 }
 
