@@ -853,6 +853,10 @@ TEST_CASE("what one pass over all ranks' buffers can do is done by the callers t
   CHECK_FALSE(p.plan_for(call_of(collective::all_to_all, 1 << 10), layout::flat(128))->direct());
   // Small ones would take as many messages, and a slot channel for each pair of ranks.
   CHECK(p.plan_for(call_of(collective::all_to_all, 1), layout::flat(128))->direct());
+  call own = call_of(collective::all_to_all, 0);
+  own.uniform = false;
+  own.counts = own.receive_counts = std::vector<std::size_t>(128, 3);
+  CHECK(p.plan_for(own, layout::flat(128))->direct());
   call meet = call_of(collective::barrier, 0);
   meet.protocol = message_protocol::direct;
   for (const int ranks : {2, 32, 300}) {
