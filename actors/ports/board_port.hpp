@@ -105,7 +105,13 @@ private:
   const void* set_apart(const remembered_calls::entry& known, const call_buffers& buffers);
   std::size_t own_elements(const call& what, const block_run& run, std::size_t i) const;
   std::size_t elements_of(const call& what, const block_run& run) const;
-  /// The same of a call that is staged, that might alias, or that is no plan's own size.
+  static memory_map memory_of(const call_buffers& buffers) {
+    memory_map memory;
+    memory.input = const_cast<std::byte*>(static_cast<const std::byte*>(buffers.input));
+    memory.output = static_cast<std::byte*>(buffers.output);
+    return memory;
+  }
+  /// start() of a call that is staged, that might alias, or that is no plan's own size.
   void start_fitted(remembered_calls::entry& known, const call_buffers& buffers, std::uint64_t sequence, bool ahead,
                     std::uint64_t history);
   void start_on(remembered_calls::entry& known, const call_buffers& buffers, std::uint64_t sequence, bool ahead,
@@ -118,9 +124,7 @@ private:
         where.resize(bytes);
       return where.data();
     };
-    memory_map memory;
-    memory.input = const_cast<std::byte*>(static_cast<const std::byte*>(buffers.input));
-    memory.output = static_cast<std::byte*>(buffers.output);
+    memory_map memory = memory_of(buffers);
     memory.scratch = room(scratch_, code->scratch_bytes);
     memory.l0 = room(l0_, code->l0_bytes);
     slots_.start(*code, memory, known.work_type, known.what.reduction, sequence, known.fingerprint ^ history);
@@ -128,12 +132,9 @@ private:
   }
   void start_direct(remembered_calls::entry& known, const call_buffers& buffers, std::uint64_t sequence, bool ahead,
                     std::uint64_t history) {
-    memory_map memory;
-    memory.input = const_cast<std::byte*>(static_cast<const std::byte*>(buffers.input));
-    memory.output = static_cast<std::byte*>(buffers.output);
     if (direct_code_ != known.direct) direct_code_ = known.direct;
-    direct_.start(*direct_code_, memory, shape_of(known, buffers), known.work_type, known.what.reduction, sequence,
-                  known.fingerprint ^ history, ahead, &known.of_direct);
+    direct_.start(*direct_code_, memory_of(buffers), shape_of(known, buffers), known.work_type, known.what.reduction,
+                  sequence, known.fingerprint ^ history, ahead, &known.of_direct);
     performer_ = &direct_;
   }
   void conclude_last(void* output);
