@@ -162,8 +162,10 @@ std::vector<contender> plan_choice::all_contenders(const planning_task& task) {
   for (std::size_t i = 0; i < library_.names().size(); ++i) {
     const std::string& name = library_.names()[i];
     const extent& e = extents[i];
-    const double most =
-        std::max({most_steps_tried, many_times * least, static_cast<double>(most_steps_a_rank) * task.ranks()});
+    // Blocks of different sizes are a message each by any way but the board.
+    const bool at_board = e.touches_other_ranks && !task.what.uniform;
+    const std::size_t a_rank = at_board ? most_exchange_steps_a_rank : most_steps_a_rank;
+    const double most = std::max({most_steps_tried, many_times * least, static_cast<double>(a_rank) * task.ranks()});
     if (e.too_large.empty() && (e.steps == 0 || e.steps <= most)) {
       all.push_back(contender_of(name, task));
       continue;
@@ -253,6 +255,7 @@ std::vector<plan_choice::extent> plan_choice::estimated(const planning_task& tas
       return whole;
     };
     all[i].steps = grown([](const score_tally& t) { return static_cast<double>(t.steps()); });
+    all[i].touches_other_ranks = sizes.front()[0]->touches_other_ranks;
     const auto about = [](double n) { return "about " + std::to_string(static_cast<long long>(n)); };
     if (const double lanes = grown([](const score_tally& t) { return static_cast<double>(t.lanes); });
         lanes > 1.01 * static_cast<double>(max_lanes))

@@ -418,8 +418,7 @@ void plan_choice::price_direct(contender& c, const planning_task& task) const {
   // A barrier's score only brings ranks together, which is what they do at the board.
   const bool alone = !c.lowered->touches_other_ranks && moves_data(task.what.what);
   const auto ranks = static_cast<std::size_t>(task.ranks());
-  const bool exchange =
-      task.what.what == collective::all_to_all && (!knows_all_blocks(task.what) || why_no_slots(task).empty());
+  const bool exchange = !task.what.uniform || (task.what.what == collective::all_to_all && why_no_slots(task).empty());
   const std::size_t most_steps = (exchange ? most_exchange_steps_a_rank : most_steps_a_rank) * ranks;
   const bool long_pass = task.ranks() > few_ranks && c.lowered->single_steps > most_steps;
   if (c.widened || stages_factors || in_place_at_root(c) || alone || long_pass) {

@@ -151,8 +151,9 @@ private:
   void write(contender& c, const planning_task& task);
   static std::string why_not_in_pieces(const contender& c, const planning_task& task);
   struct extent {
-    double steps = 0;       ///< 0: unknown
-    std::string too_large;  ///< for the verifier: the end of a sentence
+    double steps = 0;                  ///< 0: unknown
+    bool touches_other_ranks = false;  ///< reads or writes their buffers
+    std::string too_large;             ///< for the verifier: the end of a sentence
   };
   std::vector<extent> estimated(const planning_task& task);
   /// 0: the planner decides.

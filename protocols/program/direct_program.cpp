@@ -99,6 +99,7 @@ public:
       if (is_local(lane[i])) body.passes.push_back(make_pass(code, lane[i], rank));
     for (const auto& p : body.passes) {
       for (const cell_range& at : made_.operands_of(p)) body.cells += static_cast<std::size_t>(at.count);
+      body.operands += p.all();
       made_.most_operands = std::max(made_.most_operands, p.all());
     }
     made_.cells += body.cells;

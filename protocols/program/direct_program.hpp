@@ -38,6 +38,7 @@ struct direct_program {
     std::vector<pass> passes;
     bool divisible = true;
     std::size_t cells = 0;        ///< read and written by all passes
+    std::size_t operands = 0;     ///< of all passes
     std::vector<extent> scratch;  ///< of the rank, one behind the other
   };
 

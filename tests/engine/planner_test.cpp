@@ -857,6 +857,14 @@ TEST_CASE("what one pass over all ranks' buffers can do is done by the callers t
   own.uniform = false;
   own.counts = own.receive_counts = std::vector<std::size_t>(128, 3);
   CHECK(p.plan_for(own, layout::flat(128))->direct());
+  // So would blocks of different sizes.
+  for (const collective what : {collective::all_gather, collective::reduce_scatter}) {
+    CAPTURE(name(what));
+    call blocks = call_of(what, 0);
+    blocks.uniform = false;
+    blocks.counts = std::vector<std::size_t>(256, 3);
+    CHECK(p.plan_for(blocks, layout::flat(256))->direct());
+  }
   call meet = call_of(collective::barrier, 0);
   meet.protocol = message_protocol::direct;
   for (const int ranks : {2, 32, 300}) {

@@ -126,6 +126,10 @@ TEST_CASE("direct: long bodies are cut, unless their steps overlap") {
   large.count = 1 << 23;
   sizes.set(what.over_buffers, 0, large);
   CHECK(sizes.stores() == store_hint::streamed);
+  // A body of many operands is cut into fewer units than its bytes would allow: 64 blocks of 16 KiB, read and written.
+  const operation many = direct("fused", flat_stage(collective::all_gather, 64), 16 * 1024 / sizes.element_size());
+  sizes.set(many.over_buffers, 0, many.shape);
+  CHECK(sizes.units(0) == 1);
 
   const auto body = [](const cell_range& from) {
     const auto first = copying(cells(buffer_kind::input, 0, 4), cells(buffer_kind::output, 0, 4));
