@@ -47,6 +47,10 @@ constexpr int eager_pair_looks = 8 * eager_looks;
 constexpr unsigned quick_calls_a_note = 16;
 /// About what it takes a line to get to another core and back.
 constexpr int pauses_before_answer = 2;
+/// To copy so much takes as long as a sleeper takes to be woken.
+constexpr std::size_t much_to_copy = 64 * 1024;
+/// For what a peer copies.
+constexpr std::chrono::nanoseconds longest_look = std::chrono::milliseconds{1};
 
 /// Made with the first rank, as long as there is some.
 const failure_ptr& out_of_memory() {
@@ -660,6 +664,22 @@ rank_cell::call_end rank_cell::perform_later(const call_buffers& memory, time_li
   return call_end::later;
 }
 
+namespace {
+/// On a slow machine.
+std::chrono::nanoseconds copying_time(std::size_t bytes) {
+  constexpr std::size_t bytes_in_us = 4096;
+  return std::chrono::microseconds{bytes / bytes_in_us};
+}
+std::chrono::nanoseconds time_without_copies(std::chrono::nanoseconds time, std::size_t bytes) {
+  return std::max(time - copying_time(bytes), std::chrono::nanoseconds{0});
+}
+std::size_t bytes_of(std::span<const pair_call> calls) {
+  std::size_t bytes = 0;
+  for (const pair_call& c : calls) bytes += c.count * size_of(c.type);
+  return bytes;
+}
+}  // namespace
+
 rank_cell::pairs_end rank_cell::perform_pairs(std::span<const pair_call> calls, time_limit deadline) {
   if (!try_turn()) return pairs_end::not_begun;
   if (pairs_waited_ != std::chrono::nanoseconds{-1}) learn(std::exchange(pairs_waited_, std::chrono::nanoseconds{-1}));
@@ -678,7 +698,7 @@ rank_cell::pairs_end rank_cell::perform_pairs(std::span<const pair_call> calls, 
   }
   bool all = false;
   const bool to_be_taken = calls.size() == 1 && calls.front().sending && !state_.left_pairs();
-  const bool whole = within_memory([&] { all = look_at_pairs(to_be_taken); });
+  const bool whole = within_memory([&] { all = look_at_pairs(to_be_taken, bytes_of(calls)); });
   if (all) [[likely]] {
     state_.end_pairs_inline();
     end_turn();
@@ -691,20 +711,13 @@ rank_cell::pairs_end rank_cell::perform_pairs(std::span<const pair_call> calls, 
   return pairs_end::later;
 }
 
-namespace {
-std::chrono::nanoseconds time_without_copies(std::chrono::nanoseconds time, std::size_t bytes) {
-  constexpr std::size_t bytes_in_us = 4096;  // of a slow machine
-  const auto copying = std::chrono::microseconds{bytes / bytes_in_us};
-  return std::max(time - copying, std::chrono::nanoseconds{0});
-}
-}  // namespace
-
 void rank_cell::waited_for_pairs(std::chrono::nanoseconds time, std::size_t bytes) noexcept {
   pairs_waited_ = time_without_copies(time, bytes);
 }
 
-/// Looks for as long as that has paid lately. True: all are performed. @param send nothing but a send that is to be taken @pre begun inline
-bool rank_cell::look_at_pairs(bool send) {
+/// Looks for as long as that has paid lately. True: all are performed. @param send nothing but a send that is to be taken @param bytes of all
+/// @pre begun inline
+bool rank_cell::look_at_pairs(bool send, std::size_t bytes) {
   auto status = pair_status::waiting;
   shared_cores& cores = state_.port()->board().cores();
   if (!send) status = state_.look_at_pairs(*out_, false);
@@ -717,6 +730,17 @@ bool rank_cell::look_at_pairs(bool send) {
     if (i == eager_pair_looks && cores.is_shared(rank()) && !leaver_.leave(cores, rank())) break;
     if (i >= eager_pair_looks) pause_core();
     status = state_.look_at_pairs(*out_, i % eager_looks == eager_looks - 1);
+  }
+  // A peer that copies much at the moment is soon through. Who sleeps then is told by a message, and copies are the system's.
+  if (status == pair_status::waiting && bytes >= much_to_copy && waiting_.spin > 0 && !cores.is_shared(rank())) {
+    const auto until =
+        clock::now() + std::min<std::chrono::nanoseconds>(brief_sleep + copying_time(bytes), longest_look);
+    do
+      for (int i = 0; i < eager_looks && status == pair_status::waiting; ++i) {
+        pause_core();
+        status = state_.look_at_pairs(*out_);
+      }
+    while (status == pair_status::waiting && clock::now() < until);
   }
   if (status != pair_status::waiting) return status == pair_status::performed;
   // Whoever has the core meanwhile may perform it.

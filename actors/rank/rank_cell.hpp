@@ -275,7 +275,7 @@ private:
   call_end perform_if(const checked_call& words, Recall&& recall, const call_buffers& memory, time_limit deadline);
   bool perform_here(time_limit deadline, steady_time begun);
   bool wait_here(board_performer::status status, time_limit deadline, steady_time begun);
-  bool look_at_pairs(bool send);
+  bool look_at_pairs(bool send, std::size_t bytes);
   call_end perform_begun(const call_buffers& memory, time_limit deadline);
   call_end perform_later(const call_buffers& memory, time_limit deadline, steady_time begun,
                          const std::exception_ptr& problem);

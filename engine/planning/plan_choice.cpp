@@ -292,6 +292,22 @@ std::vector<cutting> plan_choice::cuts(const contender& c, const planning_task& 
 namespace {
 /// Of all blocks together: every pair of ranks keeps room for its messages. Below, the cost model decides.
 constexpr std::size_t most_slot_bytes = 64 * 1024;
+
+/// The same where everybody has or gets blocks of everybody. Beyond few ranks, blocks are small beside the room for them, which takes
+/// longer to make than anything that follows, and messages between actors are soon as fast.
+std::size_t most_exchanged_bytes(int ranks) {
+  const double share = std::min(1.0, static_cast<double>(few_ranks) / ranks);
+  return static_cast<std::size_t>(most_slot_bytes * share * share);
+}
+
+std::size_t bytes_of_all_blocks(const planning_task& task) {
+  const call& c = task.what;
+  const auto blocks = static_cast<std::size_t>(block_count(c.what, task.ranks()) <= 1 ? 1 : task.ranks());
+  const std::size_t block = task.largest_block() * (task.rules.sums_in_f32 ? sizeof(float) : size_of(c.type));
+  constexpr std::size_t most = std::numeric_limits<std::size_t>::max();
+  return block <= most / blocks ? blocks * block : most;
+}
+
 /// Everybody with everybody: beyond, somebody else is always cheaper.
 constexpr int most_direct_token_ranks = 16;
 }  // namespace
@@ -310,12 +326,12 @@ std::string plan_choice::why_no_slots(const planning_task& task) const {
   if (task.ranks() > most_slot_ranks)
     return "slots are for at most " + std::to_string(most_slot_ranks) + " ranks, not " + std::to_string(task.ranks());
   if (!knows_all_blocks(c)) return "slots are for blocks whose sizes every rank knows";
-  const bool single = block_count(c.what, task.ranks()) <= 1;
-  const auto blocks = static_cast<std::size_t>(single ? 1 : task.ranks());
-  const std::size_t block = task.largest_block() * (task.rules.sums_in_f32 ? sizeof(float) : size_of(c.type));
-  if (block <= most_slot_bytes / blocks) return {};
-  return "slots are for at most " + std::to_string(most_slot_bytes) + " bytes in all blocks together, not " +
-         (blocks > 1 ? std::to_string(blocks) + " times " : "") + std::to_string(block);
+  const bool exchange = block_count(c.what, task.ranks()) > 1 && !has_root(c.what);
+  const std::size_t bytes = bytes_of_all_blocks(task),
+                    most = exchange ? most_exchanged_bytes(task.ranks()) : most_slot_bytes;
+  if (bytes <= most) return {};
+  return "slots are for at most " + std::to_string(most) + " bytes in all blocks together of " +
+         std::to_string(task.ranks()) + " ranks, not " + std::to_string(bytes);
 }
 
 namespace {
@@ -418,7 +434,8 @@ void plan_choice::price_direct(contender& c, const planning_task& task) const {
   // A barrier's score only brings ranks together, which is what they do at the board.
   const bool alone = !c.lowered->touches_other_ranks && moves_data(task.what.what);
   const auto ranks = static_cast<std::size_t>(task.ranks());
-  const bool exchange = !task.what.uniform || (task.what.what == collective::all_to_all && why_no_slots(task).empty());
+  const bool exchange =
+      !task.what.uniform || (task.what.what == collective::all_to_all && bytes_of_all_blocks(task) <= most_slot_bytes);
   const std::size_t most_steps = (exchange ? most_exchange_steps_a_rank : most_steps_a_rank) * ranks;
   const bool long_pass = task.ranks() > few_ranks && c.lowered->single_steps > most_steps;
   if (c.widened || stages_factors || in_place_at_root(c) || alone || long_pass) {

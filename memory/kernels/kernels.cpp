@@ -246,6 +246,24 @@ void reduce_many(datatype type, const op& operation, std::span<const void* const
   }
 }
 
+namespace {
+
+/// glibc copies by the processor's string instruction up to the size of its second cache, on AMD's processors (`ld.so --list-tunables`:
+/// x86_rep_movsb_threshold; the upper bound is not listed), and by vectors beyond. Lines that another core has read or written the instruction takes
+/// over without reading them first: 2 MiB to where the other core has read before takes 54 µs by pieces and 220 at once (EPYC of 2024).
+constexpr std::size_t longest_string_copy = 256 * 1024;
+
+void copy_in_pieces(std::byte* to, const std::byte* from, std::size_t bytes) {
+  if (bytes > longest_string_copy && (to + bytes <= from || from + bytes <= to))
+    for (; bytes > longest_string_copy;
+         to += longest_string_copy, from += longest_string_copy, bytes -= longest_string_copy)
+      std::memcpy(to, from, longest_string_copy);
+  // memmove costs the same as memcpy here and keeps a caller's mistake from being undefined.
+  std::memmove(to, from, bytes);
+}
+
+}  // namespace
+
 void copy(void* to, const void* from, std::size_t bytes, store_hint hint) {
   if (bytes == 0 || to == from) return;
   if (to == nullptr || from == nullptr)
@@ -258,8 +276,7 @@ void copy(void* to, const void* from, std::size_t bytes, store_hint hint) {
       return detail::finish_streams();
     }
   }
-  // memmove costs the same as memcpy here and keeps a caller's mistake from being undefined.
-  std::memmove(to, from, bytes);
+  copy_in_pieces(static_cast<std::byte*>(to), static_cast<const std::byte*>(from), bytes);
 }
 
 const char* kernel_instruction_set() { return detail::instruction_set(); }

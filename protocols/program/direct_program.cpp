@@ -257,9 +257,19 @@ void see_who_uses(direct_program& made) {
     for (const auto& c : made.to_own[r]) {
       const rank_t source = made.operands[c.source].owner;
       if (source == static_cast<rank_t>(r)) continue;
-      made.used[static_cast<std::size_t>(source)].reads_input = true;
+      direct_program::use_by_others& used = made.used[static_cast<std::size_t>(source)];
+      used.reads_input = true;
+      if (used.inputs.empty() || !(made.operands[used.inputs.back()] == made.operands[c.source]))
+        used.inputs.push_back(c.source);
       written[r] = true;  // by whoever performs its source's body
     }
+  for (std::size_t r = 0; r < ranks; ++r) {
+    std::vector<std::uint32_t>& inputs = made.used[r].inputs;
+    const block_run own = input_blocks(made.what, static_cast<int>(ranks), made.root, static_cast<rank_t>(r));
+    std::int64_t left = own.count * made.parts;
+    for (const std::uint32_t operand : inputs) left -= made.operands[operand].count;
+    if (left <= 0) inputs.clear();  // nothing that others need not have, or some of it twice
+  }
   for (std::size_t r = 0; r < ranks; ++r)
     if (!written[r]) made.used[r].outputs.clear();
 }

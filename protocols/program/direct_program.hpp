@@ -57,6 +57,7 @@ struct direct_program {
   /// What bodies do with the buffers of a rank that is not theirs; or, of `to_own`, other ranks.
   struct use_by_others {
     bool reads_input = false;
+    std::vector<std::uint32_t> inputs;  ///< in `operands`: of `to_own`, what others read of its input; empty: all of it
     std::vector<std::uint32_t> outputs;  ///< in `operands`: all targets in its output, if others write some of them
   };
   std::vector<use_by_others> used;   ///< by rank

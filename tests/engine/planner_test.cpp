@@ -835,6 +835,14 @@ TEST_CASE("small collectives go over slots, and there nobody ends before he has 
   CHECK(p.plan_for(call_of(collective::all_gather, 2, datatype::f16), two)->slots());
   CHECK(p.plan_for(all_reduce_of(2), layout::flat(65))->on_board());  // no cliff where 64 bits end
   CHECK_FALSE(p.plan_for(all_reduce_of(2), layout::parse("2x2"))->on_board());
+  // Everybody's blocks to everybody: the more ranks, the more of the time of a first call is for room.
+  for (const collective what : {collective::all_gather, collective::reduce_scatter}) {
+    CAPTURE(name(what));
+    const auto block = [what](std::size_t bytes) { return call_of(what, bytes / sizeof(float)); };
+    CHECK(p.plan_for(block(1024), layout::flat(64))->on_board());
+    CHECK(p.plan_for(block(16), layout::flat(256))->slots());
+    CHECK_FALSE(p.plan_for(block(256), layout::flat(256))->on_board());
+  }
 }
 
 TEST_CASE("what one pass over all ranks' buffers can do is done by the callers themselves") {

@@ -304,8 +304,10 @@ TEST_CASE("copy: by size, cached and streamed, at every alignment; equal and ove
   random_engine random{seed()};
   for (store_hint hint : {store_hint::cached, store_hint::streamed, store_hint::by_size})
     for (int i = 0; i < 400; ++i) {
-      const bool large = hint == store_hint::by_size && i == 0;
-      const std::size_t bytes = large ? (std::size_t{9} << 20) + below(random, 100) : 1 + below(random, 2000);
+      const bool large = hint == store_hint::by_size && i == 0, in_pieces = i % 50 == 1;
+      const std::size_t bytes = large       ? (std::size_t{9} << 20) + below(random, 100)
+                                : in_pieces ? 1 + below(random, std::size_t{1} << 20)
+                                            : 1 + below(random, 2000);
       const fenced from{bytes, random() % 2 == 0, below(random, 70)}, to{bytes, random() % 2 == 0, below(random, 70)};
       from.randomise<std::uint8_t>(random);
       troupe::copy(to.data(), from.data(), bytes, hint);

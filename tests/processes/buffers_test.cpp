@@ -108,6 +108,37 @@ TEST_CASE("collectives and sends on shared memory, other memory, or both are rig
   }
 }
 
+TEST_CASE("long messages are right whether the sender's stage takes them or the system copies them") {
+  const auto ended = run_processes(2, [&](const member& m) {
+    engine e;
+    communicator comm = e.join(m.how());
+    const int other = 1 - comm.rank();
+    const auto value = [](int rank, int message, std::size_t i) {
+      return static_cast<int>(i % 1009) + 100'000 * rank + 1'000'000 * message;
+    };
+    int message = 0;
+    // Of 2 MiB and less there is a stage at once, of longer ones once there were some, and of the longest never.
+    for (const std::size_t count : {500'000, 700'000, 1'500'000, 600'000, 5'000'000})
+      for (int round = 0; round < 12; ++round, message += 2) {
+        std::vector<int> first(count), second(count), in_first(count), in_second(count);
+        for (std::size_t i = 0; i < count; ++i) {
+          first[i] = value(comm.rank(), message, i);
+          second[i] = value(comm.rank(), message + 1, i);
+        }
+        // Two under way: one stage is not enough for both.
+        troupe::request sent[] = {comm.send_async(first, other), comm.send_async(second, other)};
+        comm.recv(in_first, other);
+        comm.recv(in_second, other);
+        for (troupe::request& r : sent) r.wait();
+        for (std::size_t i = 0; i < count; ++i) {
+          expect(in_first[i] == value(other, message, i), "the first");
+          expect(in_second[i] == value(other, message + 1, i), "the second");
+        }
+      }
+  });
+  CHECK(trouble(ended) == "");
+}
+
 TEST_CASE(
     "what others read or write is right whether it is staged, copied by the system, or done by one rank for all") {
   // Elements of a block. Beside the bounds of direct_stages.hpp: little enough for one rank; staged; outputs that are not; inputs that are not.

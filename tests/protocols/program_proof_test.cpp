@@ -79,10 +79,36 @@ direct_program over_buffers(const subject& of) {
   return compile_direct(of.programs(), {of.notes.what, of.notes.root, of.aliased.in_place});
 }
 
+/// Of each rank's input: the operands of others' own copies, all of which it has to bring to where they look; or all of the input.
+void check_what_others_read(const direct_program& made) {
+  const auto n = static_cast<int>(made.bodies.size());
+  for (rank_t r = 0; r < n; ++r) {
+    const direct_program::use_by_others& used = made.used[static_cast<std::size_t>(r)];
+    std::int64_t brought = 0;
+    for (const std::uint32_t operand : used.inputs) {
+      const cell_range& at = made.operands[operand];
+      CHECK(at.owner == r);
+      CHECK(at.buffer == buffer_kind::input);
+      brought += at.count;
+    }
+    if (!used.inputs.empty()) CHECK(brought < input_blocks(made.what, n, made.root, r).count * made.parts);
+    for (rank_t other = 0; other < n; ++other)
+      for (const auto& c : made.to_own[static_cast<std::size_t>(other)]) {
+        const cell_range& source = made.operands[c.source];
+        if (other == r || source.owner != r) continue;
+        CHECK(used.reads_input);
+        CHECK((used.inputs.empty() || std::ranges::any_of(used.inputs, [&](std::uint32_t operand) {
+                 return made.operands[operand] == source;
+               })));
+      }
+  }
+}
+
 /// As processes perform it that each do the copies to their own output; nothing: it is not performed so.
 std::optional<direct_program> each_alone(const subject& of) {
   direct_program made = compile_direct(of.programs(), {of.notes.what, of.notes.root, of.aliased.in_place, true});
   if (made.to_own.empty()) return std::nullopt;
+  check_what_others_read(made);
   made.at_work.clear();
   for (std::size_t r = 0; r < made.bodies.size(); ++r) {
     made.bodies[r].passes.clear();
@@ -214,6 +240,18 @@ TEST_CASE("what the direct port's units do is the score: every collective that i
   CHECK(checked > 200);
   CHECK(cut > 10);
   CHECK(alone > 100);
+}
+
+TEST_CASE("a block that a rank keeps for itself is not brought to where others read") {
+  const auto brought = [](collective what, rank_t rank) {
+    const subject of{lower_syncs(write_score(*find_choreography("fused"), flat_stage(what, 4, 1, false, false))), 9};
+    const direct_program made = compile_direct(of.programs(), {what, of.notes.root, false, true});
+    REQUIRE(made.to_own.size() == 4);
+    return made.used[static_cast<std::size_t>(rank)].inputs.size();
+  };
+  CHECK(brought(collective::scatter, 1) == 3);
+  CHECK(brought(collective::all_to_all, 2) == 3);
+  CHECK(brought(collective::all_gather, 2) == 0);  // all of it
 }
 
 TEST_CASE("with blocks of different sizes, too: slots where every rank knows them, the direct port always") {

@@ -67,7 +67,14 @@ void direct_performer::map_what_is_shared(rank_t which) {
 
 // -- stages -----------------------------------------------------------------------------------------------------------
 
-void direct_performer::copy_input(std::byte* to) const {
+/// To where others look for it. @param some what others read, where each rank performs its own copies
+void direct_performer::copy_input(std::byte* to, std::span<const std::uint32_t> some) const {
+  for (const std::uint32_t operand : some) {
+    const cell_range& at = code_->operands[operand];
+    const std::size_t offset = sizes().offset(at);
+    troupe::copy(to + offset, mine_.input + offset, sizes().elements(at) * sizes().element_size());
+  }
+  if (!some.empty()) return;
   if (sizes().equal()) return troupe::copy(to, mine_.input, sizes().bytes_of_own(true));
   const auto lengths = sizes().own_blocks(true);
   for (std::size_t i = 0; i < lengths.size(); ++i) {
@@ -94,14 +101,16 @@ direct_performer::buffers direct_performer::stage_what_others_use() {
       output_staged_ = true;
       shown.output = of_bodies_.output = at;
       if (!apart) {
-        copy_input(at);
+        copy_input(at, {});
         shown.input = of_bodies_.input = at;
         return shown;
       }
     }
   if (used.reads_input && input > 0 && input <= most_input && !in_shared)
     if (std::byte* const at = input_stage_.grow(input)) {
-      copy_input(at);
+      // Of blocks that differ it is not known yet whether each rank copies to its own output.
+      const bool alone = !ahead_ && sizes().equal() && copies_alone();
+      copy_input(at, alone ? std::span{used.inputs} : std::span<const std::uint32_t>{});
       shown.input = at;
     }
   return shown;
@@ -119,11 +128,13 @@ void direct_performer::take_from_stage() {
 
 // -- alone ------------------------------------------------------------------------------------------------------------
 
-/// The same answer at all ranks. @pre all are met
-bool direct_performer::works_alone() const {
-  return others_ != nullptr && !all_shared_ && !code_->to_own.empty() &&
-         sizes().bytes_to_own() > direct_stages::most_by_one;
+/// Unless all buffers are shared. @pre sizes are equal, or all are met
+bool direct_performer::copies_alone() const {
+  return !code_->to_own.empty() && sizes().bytes_to_own() > direct_stages::most_by_one;
 }
+
+/// The same answer at all ranks. @pre all are met
+bool direct_performer::works_alone() const { return others_ != nullptr && !all_shared_ && copies_alone(); }
 
 /// The copies to the rank's own output. False: sizes do not fit.
 bool direct_performer::work_alone() {

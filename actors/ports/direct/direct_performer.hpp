@@ -143,8 +143,9 @@ private:
   void map_what_is_shared(rank_t which);
   bool perform_between(const direct_program::pass& p, stretch which);
   buffers stage_what_others_use();
-  void copy_input(std::byte* to) const;
+  void copy_input(std::byte* to, std::span<const std::uint32_t> some) const;
   void take_from_stage();
+  bool copies_alone() const;
   bool works_alone() const;
   bool work_alone();
   bool copy_to_own(const direct_program::copy_between& which);

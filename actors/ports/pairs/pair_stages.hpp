@@ -6,7 +6,8 @@
 // A place for each destination and slot of its lane, for short messages: it is the message's for as long as the slot is (pair_board.hpp, 2). And one
 // place for a long message, to whomever: while that has not been taken, the system copies further ones. The receiver only reads a place.
 // Owner: the sender's pairs, on its rank's turn. Memory: 2 MiB a rank at most for the short ones, from the first on, of which the system gives what is
-// written to; for the long ones as much as the longest has needed, up to 2 MiB.
+// written to; for the long ones as much as the longest has needed: up to 2 MiB, and up to 16 if there are several of such a length. New memory
+// costs as much as some copies by the system.
 
 #include <algorithm>
 #include <cstddef>
@@ -19,10 +20,12 @@ namespace troupe {
 
 class pair_stages {
 public:
-  static constexpr std::size_t longest_place = 64 * 1024;     ///< of those for short messages
-  static constexpr std::size_t most_short = 2 * 1024 * 1024;  ///< of all of them
-  /// Message that is staged at all. A longer one is not found in a cache any more by who takes it: then the system's one copy is faster.
-  static constexpr std::size_t longest = 2 * 1024 * 1024;
+  static constexpr std::size_t longest_place = 64 * 1024;       ///< of those for short messages
+  static constexpr std::size_t most_short = 2 * 1024 * 1024;    ///< of all of them
+  static constexpr std::size_t most_at_once = 2 * 1024 * 1024;  ///< of a place for the first long message
+  static constexpr int several = 8;                             ///< messages, after which there may be a longer one
+  /// Message that is staged at all.
+  static constexpr std::size_t longest = 16 * 1024 * 1024;
 
   /// @param others of the board's ranks, which outlive it; null: none in other processes
   pair_stages(process_memory* others, int ranks)
@@ -47,6 +50,7 @@ private:
   }
   std::byte* long_place(pair_lane& lane, std::uint64_t number, std::size_t bytes) {
     if (user_ != nullptr && !user_->is_over(user_number_)) return nullptr;
+    if (bytes > most_at_once && bytes > long_.bytes() && longer_++ < several) return nullptr;
     std::byte* const at = long_.grow(bytes);
     user_ = at != nullptr ? &lane : nullptr;
     user_number_ = number;
@@ -56,6 +60,7 @@ private:
   stage_memory short_, long_;
   std::size_t ranks_, place_;
   bool tried_ = false;
+  int longer_ = 0;             ///< than there was a place for
   pair_lane* user_ = nullptr;  ///< whose message has the long place
   std::uint64_t user_number_ = 0;
 };

@@ -26,6 +26,7 @@ public:
     return at_.get();
   }
   std::byte* get() const { return at_.get(); }
+  std::size_t bytes() const { return bytes_; }
 
 private:
   struct give_back {
