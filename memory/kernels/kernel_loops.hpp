@@ -273,6 +273,11 @@ inline sum_of_two find_sum_of_two(datatype type, double factor) {
   const sum_of_two in_f16 = find_sum_in_f16(type, factor);
   return in_f16 != nullptr ? in_f16 : find_sum_in_bytes(type, factor);
 }
+/// Sums of 2 to 64 f8e4m3, adjusted by a common_factor() that is a power of two from 2^-7 to 2^5. Null if there are other ways only.
+fold_kernel find_fold_in_bf16(datatype type, double factor, std::size_t inputs);
+/// Such sums, of both types of fp8, the way that they are made where no other one is found.
+void fold_in_f32(datatype type, std::span<const void* const> in, std::size_t offset, void* out, std::size_t count,
+                 const adjustment& how);
 /// Between f32 and a low-precision type, which must not be the same memory; null for other types.
 using convert_kernel = void (*)(const void* from, void* to, std::size_t count);
 convert_kernel find_widening(datatype type);

@@ -15,7 +15,6 @@
 //   the quarter of which is nearest, too. Division by 8 would give other bits.
 // The results are the bits that sums through f32 have. Where a number is not finite, its neighbours and it are left to others.
 #include "memory/kernels/kernel_loops.hpp"
-#include "memory/kernels/scaled_loops.hpp"
 
 #if defined(__x86_64__)
 #define TROUPE_SUMS_IN_BYTES 1
@@ -212,15 +211,11 @@ struct operands {
   }
 };
 
-/// Elements whose sums others make, with the same adjustment.
+/// Elements whose sums others make.
 template <class T>
 void add_otherwise(const std::byte* a, const std::byte* b, std::byte* to, std::size_t count, const adjustment& how) {
-  constexpr datatype type = layout<T>::has_infinity ? datatype::f8e5m2 : datatype::f8e4m3;
-  if (how.factors == nullptr && how.divisor == 1) return f8_kernels(type, op_kind::sum).pair(a, b, to, count);
   const void* const in[] = {a, b};
-  const fold_kernel fold =
-      scaled_float_kernels(type, how.factors != nullptr ? adjusting::scaling : adjusting::dividing).fold;
-  (fold != nullptr ? fold : &adjusted_elements<T>)({in, 2}, 0, to, count, how);
+  fold_in_f32(layout<T>::has_infinity ? datatype::f8e5m2 : datatype::f8e4m3, {in, 2}, 0, to, count, how);
 }
 
 /// What is left to others at a time: where one number is not finite, its neighbours may not be, either.

@@ -75,6 +75,17 @@ bool fit_f32(std::span<const double> factors) {
 
 }  // namespace
 
+void fold_in_f32(datatype type, std::span<const void* const> in, std::size_t offset, void* out, std::size_t count,
+                 const adjustment& how) {
+  if (how.factors == nullptr && how.divisor == 1)
+    return f8_kernels(type, op_kind::sum).fold(in, offset, out, count, how);
+  fold_kernel fold = in_vectors(type, how.factors != nullptr ? adjusting::scaling : adjusting::dividing).fold;
+  with_float_type(type, [&]<class T>() {
+    if (fold == nullptr) fold = &adjusted_elements<T>;
+  });
+  fold(in, offset, out, count, how);
+}
+
 adjusted_sum find_adjusted(datatype type, const sum_scaling& scaling, std::size_t inputs) {
   const adjusting what = scaling.factors != nullptr ? adjusting::scaling : adjusting::dividing;
   adjusted_sum made{in_vectors(type, what), {}};
@@ -94,6 +105,8 @@ adjusted_sum find_adjusted(datatype type, const sum_scaling& scaling, std::size_
   }
   if (inputs == 2 && find_sum_of_two(type, common_factor(made.how)) != nullptr)
     made.use.fold = type == datatype::f8e4m3 ? &sum_pair<datatype::f8e4m3> : &sum_pair<datatype::f8e5m2>;
+  else if (const fold_kernel fold = find_fold_in_bf16(type, common_factor(made.how), inputs); fold != nullptr)
+    made.use.fold = fold;
   with_type(type, [&]<class T>() {
     if (made.use.fold == nullptr || !vectors_are_exact<T>(scaling, inputs))
       made.use = {nullptr, &adjusted_elements<T>, nullptr};

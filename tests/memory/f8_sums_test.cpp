@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums of two fp8 the faster ways, in f16 arithmetic and by tables of bytes, against f32: all pairs of codes, with the factors they have.
+// Sums of fp8 the faster ways, of two in f16 arithmetic and by tables of bytes, of several in bf16, against f32: all pairs of codes, with the
+// factors they have.
 #include "memory/kernels/kernel_loops.hpp"
+#include "memory/kernels/scaled_loops.hpp"
 #include "tests/memory/vectors.hpp"
 
 #include <doctest/doctest.h>
@@ -8,6 +10,8 @@
 #include <algorithm>
 #include <array>
 #include <fstream>
+#include <iterator>
+#include <memory>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -158,11 +162,83 @@ TEST_CASE("sums of two fp8: one number that is not finite among others, wherever
   });
 }
 
+TEST_CASE("sums of several f8e4m3 in bf16: any number of inputs, any count, any place, also in place") {
+  random_engine random{seed()};
+  if (detail::find_fold_in_bf16(datatype::f8e4m3, 1, 2) == nullptr) {
+    MESSAGE("skipped: this processor has no products of bf16");
+    return;
+  }
+  for (int round = 0; round < 1500; ++round) {
+    const std::size_t inputs = 2 + (round % 4 == 0 ? below(random, 63) : below(random, 8));
+    const std::size_t count = round % 2 == 0 ? below(random, 131) : below(random, 1500), offset = below(random, 70);
+    constexpr double factors[] = {1, 1, 0.5, 0.125, 1.0 / 128, 2, 32};
+    const double factor = factors[below(random, std::size(factors))];
+    const std::vector<double> all(inputs, factor);
+    detail::adjustment how;
+    how.inputs = inputs;
+    if (random() % 2 == 0 && factor <= 1) {
+      how.divisor = static_cast<std::size_t>(1 / factor);
+      how.reciprocal = factor;
+    } else {
+      how.factors = all.data();
+      how.factors_fit_f32 = how.same_factors = how.short_factors = true;
+    }
+    // Largest numbers that add up, numbers and zeros of both signs, or any: then there are NaNs, too.
+    const int kind = round % 3;
+    std::vector<std::unique_ptr<fenced>> regions;
+    std::vector<const void*> in;
+    for (std::size_t k = 0; k < inputs; ++k) {
+      regions.push_back(std::make_unique<fenced>(count + offset, random() % 2 == 0, below(random, 64)));
+      std::byte* const data = regions.back()->data();
+      regions.back()->randomise<f8e4m3>(random);
+      for (std::size_t i = 0; i < count + offset; ++i) {
+        const auto code = std::to_integer<unsigned>(data[i]);
+        if (kind == 0) data[i] = std::byte{static_cast<unsigned char>(i % 3 == 0 ? 0x7e : code & 0x87)};
+        else if (kind == 1 && (code & 0x7f) == 0x7f) data[i] = std::byte{0x80};
+      }
+      in.push_back(data);
+    }
+    std::vector<std::byte> wanted(count + 1);
+    detail::adjusted_elements<f8e4m3>(in, offset, wanted.data(), count, how);
+    const fenced apart{count, random() % 2 == 0, below(random, 64)};
+    std::byte* const out = random() % 2 == 0 ? apart.data() : regions[below(random, inputs)]->data() + offset;
+    detail::find_fold_in_bf16(datatype::f8e4m3, factor, inputs)(in, offset, out, count, how);
+    for (std::size_t i = 0; i < count; ++i)
+      REQUIRE_MESSAGE(same(detail::load<f8e4m3>(out, i), detail::load<f8e4m3>(wanted.data(), i)),
+                      "element " << i << " of " << count << ", " << inputs << " inputs, factor " << factor);
+  }
+}
+
+TEST_CASE("sums of two f8e4m3 in bf16: every pair of codes, with every factor") {
+  if (detail::find_fold_in_bf16(datatype::f8e4m3, 1, 2) == nullptr) {
+    MESSAGE("skipped: this processor has no products of bf16");
+    return;
+  }
+  for (double factor = 1.0 / 128; factor <= 32; factor *= 2) {
+    const adjusted_by adjusted{factor, factor < 1};
+    std::vector<f8e4m3> left(65536), right(65536), found(65536);
+    for (std::size_t i = 0; i < left.size(); ++i) {
+      left[i] = f8e4m3::from_bits(static_cast<std::uint8_t>(i));
+      right[i] = f8e4m3::from_bits(static_cast<std::uint8_t>(i / 256));
+      if (!is_finite(left[i])) left[i] = f8e4m3{};
+    }
+    const void* const in[] = {left.data(), right.data()};
+    detail::find_fold_in_bf16(datatype::f8e4m3, factor, 2)({in, 2}, 0, found.data(), found.size(), adjusted.how);
+    for (std::size_t i = 0; i < left.size(); ++i)
+      REQUIRE_MESSAGE(same(found[i], sum_in_f32(left[i], right[i], factor)),
+                      int{left[i].bits} << " + " << int{right[i].bits} << ", factor " << factor);
+  }
+}
+
 TEST_CASE("factors that a faster way does not have are not promised") {
   for (const datatype type : {datatype::f8e4m3, datatype::f8e5m2})
     for (const double factor : {0.0, -1.0, 3.0, 0.3, 1.0 / 256, 64.0, double{INFINITY}, double{NAN}})
       for (const way& by : all_ways()) CHECK((by.find(type, factor) == nullptr));
   CHECK((detail::find_sum_in_bytes(datatype::f8e4m3, 1.0 / 8) == nullptr));
+  for (const double factor : {0.0, -1.0, 3.0, 1.0 / 256, 64.0, double{NAN}})
+    CHECK((detail::find_fold_in_bf16(datatype::f8e4m3, factor, 3) == nullptr));
+  CHECK((detail::find_fold_in_bf16(datatype::f8e4m3, 1, 65) == nullptr));  // sums are not exact
+  CHECK((detail::find_fold_in_bf16(datatype::f8e5m2, 1, 3) == nullptr));
   for (const datatype type : {datatype::f16, datatype::bf16, datatype::u8, datatype::f32})
     for (const way& by : all_ways()) CHECK((by.find(type, 1) == nullptr));
 }
@@ -189,6 +265,8 @@ TEST_CASE("a processor with look-ups of bytes uses them for sums of two fp8, and
     half.divisor = 2;
     const auto in_vectors = detail::scaled_float_kernels(type, detail::adjusting::dividing).fold;
     CHECK((detail::find_adjusted(type, half, 2).use.fold != in_vectors));
-    CHECK((detail::find_adjusted(type, half, 3).use.fold == in_vectors));
+    const bool of_more = type == datatype::f8e4m3 && has("avx512_bf16");
+    CHECK(((detail::find_fold_in_bf16(type, 1, 3) != nullptr) == of_more));
+    CHECK(((detail::find_adjusted(type, half, 3).use.fold != in_vectors) == of_more));
   }
 }
