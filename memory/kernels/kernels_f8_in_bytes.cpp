@@ -211,9 +211,10 @@ struct operands {
   }
 };
 
-/// Elements whose sums others make.
+/// Elements whose sums others make. Inlined it takes registers from the loop: a tenth of its time.
 template <class T>
-void add_otherwise(const std::byte* a, const std::byte* b, std::byte* to, std::size_t count, const adjustment& how) {
+[[gnu::noinline, gnu::cold]] void add_otherwise(const std::byte* a, const std::byte* b, std::byte* to,
+                                                std::size_t count, const adjustment& how) {
   const void* const in[] = {a, b};
   fold_in_f32(layout<T>::has_infinity ? datatype::f8e5m2 : datatype::f8e4m3, {in, 2}, 0, to, count, how);
 }
