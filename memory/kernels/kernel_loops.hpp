@@ -176,6 +176,12 @@ struct adjustment {
   bool short_factors = false;  ///< multiples of 2^-7 below 2^6 in magnitude: 13 bits
 };
 
+/// What all inputs and so the result are multiplied with; 0 if that is no one factor.
+inline double common_factor(const adjustment& how) {
+  if (how.factors != nullptr) return how.same_factors ? how.factors[0] : 0;
+  return how.divisor == 1 ? 1 : how.reciprocal;
+}
+
 /// out[i] = the fold of element offset + i of all inputs. @pre at least two inputs, or one that is adjusted. `offset` is in bytes
 /// and applies to inputs only. A tile's inputs are all read before its output is written, so `out` may be any input's part.
 /// Only the kernels that find_adjusted() finds look at `how`.
@@ -259,9 +265,19 @@ kernels complex_kernels(datatype type, op_kind kind);
 /// Sums of vectors that are adjusted in the same pass; no fold where there are no vectors.
 kernels scaled_integer_kernels(datatype type, adjusting how);
 kernels scaled_float_kernels(datatype type, adjusting how);
-/// Sums of two fp8 x a power of two from 2^-7 to 2^5, faster than others; null if the processor cannot.
-using sum_in_f16 = void (*)(const void* left, const void* right, void* out, std::size_t count, float factor);
-sum_in_f16 find_sum_in_f16(datatype type);
+/// Sums of two fp8, adjusted by a common_factor() that is a power of two, faster than others. Null if the processor cannot, or not with that factor.
+using sum_of_two = void (*)(const void* left, const void* right, void* out, std::size_t count, const adjustment& how);
+sum_of_two find_sum_in_f16(datatype type, double factor);    ///< from 2^-7 to 2^5
+sum_of_two find_sum_in_bytes(datatype type, double factor);  ///< from 2^-2 to 2^5
+inline sum_of_two find_sum_of_two(datatype type, double factor) {
+  const sum_of_two in_f16 = find_sum_in_f16(type, factor);
+  return in_f16 != nullptr ? in_f16 : find_sum_in_bytes(type, factor);
+}
+/// Sums of 2 to 64 f8e4m3, adjusted by a common_factor() that is a power of two from 2^-7 to 2^5. Null if there are other ways only.
+fold_kernel find_fold_in_bf16(datatype type, double factor, std::size_t inputs);
+/// Such sums, of both types of fp8, the way that they are made where no other one is found.
+void fold_in_f32(datatype type, std::span<const void* const> in, std::size_t offset, void* out, std::size_t count,
+                 const adjustment& how);
 /// Between f32 and a low-precision type, which must not be the same memory; null for other types.
 using convert_kernel = void (*)(const void* from, void* to, std::size_t count);
 convert_kernel find_widening(datatype type);

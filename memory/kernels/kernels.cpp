@@ -44,24 +44,27 @@ detail::kernels choose_kernels(datatype type, op_kind kind) {
   return detail::float_kernels(type, kind);
 }
 
-/// Of two inputs in f16 arithmetic, of more as others do. @pre find_sum_in_f16(Type)
+/// @pre find_sum_of_two(Type, 1)
 template <datatype Type>
 void add_pair(const void* left, const void* right, void* out, std::size_t count) {
-  detail::find_sum_in_f16(Type)(left, right, out, count, 1);
+  static const detail::sum_of_two add = detail::find_sum_of_two(Type, 1);
+  add(left, right, out, count, {});
 }
+/// Of two inputs and of more the faster ways, as far as there are.
 template <datatype Type>
-void fold_pairs(std::span<const void* const> in, std::size_t offset, void* out, std::size_t count,
-                const detail::adjustment& how) {
-  if (in.size() == 2) add_pair<Type>(detail::at(in[0], offset), detail::at(in[1], offset), out, count);
-  else detail::f8_kernels(Type, op_kind::sum).fold(in, offset, out, count, how);
+void fold_fp8(std::span<const void* const> in, std::size_t offset, void* out, std::size_t count,
+              const detail::adjustment& how) {
+  if (in.size() == 2) return add_pair<Type>(detail::at(in[0], offset), detail::at(in[1], offset), out, count);
+  const detail::fold_kernel fold = detail::find_fold_in_bf16(Type, 1, in.size());
+  (fold != nullptr ? fold : detail::f8_kernels(Type, op_kind::sum).fold)(in, offset, out, count, how);
 }
 
 detail::kernels choose_best(datatype type, op_kind kind) {
   detail::kernels found = choose_kernels(type, kind);
-  if (!is_sum(kind) || detail::find_sum_in_f16(type) == nullptr) return found;
+  if (!is_sum(kind) || detail::find_sum_of_two(type, 1) == nullptr) return found;
   const bool e4m3 = type == datatype::f8e4m3;
   found.pair = e4m3 ? &add_pair<datatype::f8e4m3> : &add_pair<datatype::f8e5m2>;
-  found.fold = e4m3 ? &fold_pairs<datatype::f8e4m3> : &fold_pairs<datatype::f8e5m2>;
+  found.fold = e4m3 ? &fold_fp8<datatype::f8e4m3> : &fold_fp8<datatype::f8e5m2>;
   return found;
 }
 

@@ -12,6 +12,8 @@
 #include <immintrin.h>
 #endif
 
+#include <cmath>
+
 namespace troupe::detail {
 
 #if defined(TROUPE_F16_ARITHMETIC)
@@ -133,7 +135,8 @@ TROUPE_IN_F16 void add_vectors(const std::byte* a, const std::byte* b, std::byte
 }
 
 template <class T>
-void add_in_f16(const void* left, const void* right, void* out, std::size_t count, float by) {
+void add_in_f16(const void* left, const void* right, void* out, std::size_t count, const adjustment& how) {
+  const auto by = static_cast<float>(common_factor(how));
   const auto* a = static_cast<const std::byte*>(left);
   const auto* b = static_cast<const std::byte*>(right);
   auto* to = static_cast<std::byte*>(out);
@@ -154,16 +157,17 @@ bool has_f16_arithmetic() {
 
 }  // namespace
 
-sum_in_f16 find_sum_in_f16(datatype type) {
+sum_of_two find_sum_in_f16(datatype type, double factor) {
   static const bool has = has_f16_arithmetic();
-  if (!has) return nullptr;
+  int exponent = 0;
+  if (!has || factor < 1.0 / 128 || factor > 32 || std::frexp(factor, &exponent) != 0.5) return nullptr;
   if (type == datatype::f8e4m3) return &add_in_f16<f8e4m3>;
   return type == datatype::f8e5m2 ? &add_in_f16<f8e5m2> : nullptr;
 }
 
 #else
 
-sum_in_f16 find_sum_in_f16(datatype) { return nullptr; }
+sum_of_two find_sum_in_f16(datatype, double) { return nullptr; }
 
 #endif
 

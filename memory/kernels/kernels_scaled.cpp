@@ -28,18 +28,11 @@ void prepare_magic(adjustment& how, int bits) {
   how.shift_more = log - 1;
 }
 
-/// Sums of two fp8, x the same power of two both. @pre find_sum_in_f16(Type), which has that factor
+/// Sums of two fp8, x the same power of two both. @pre find_sum_of_two(Type, common_factor(how))
 template <datatype Type>
 void sum_pair(std::span<const void* const> in, std::size_t offset, void* out, std::size_t count,
               const adjustment& how) {
-  const double factor = how.factors != nullptr ? how.factors[0] : how.reciprocal;
-  find_sum_in_f16(Type)(at(in[0], offset), at(in[1], offset), out, count, static_cast<float>(factor));
-}
-bool has_sum_pair(datatype type, const adjustment& how) {
-  const double factor = how.factors == nullptr ? how.reciprocal : how.same_factors ? how.factors[0] : 0;
-  int exponent = 0;
-  return find_sum_in_f16(type) != nullptr && factor >= 1.0 / 128 && factor <= 32 &&
-         std::frexp(factor, &exponent) == 0.5;
+  find_sum_of_two(Type, common_factor(how))(at(in[0], offset), at(in[1], offset), out, count, how);
 }
 
 kernels in_vectors(datatype type, adjusting what) {
@@ -82,6 +75,17 @@ bool fit_f32(std::span<const double> factors) {
 
 }  // namespace
 
+void fold_in_f32(datatype type, std::span<const void* const> in, std::size_t offset, void* out, std::size_t count,
+                 const adjustment& how) {
+  if (how.factors == nullptr && how.divisor == 1)
+    return f8_kernels(type, op_kind::sum).fold(in, offset, out, count, how);
+  fold_kernel fold = in_vectors(type, how.factors != nullptr ? adjusting::scaling : adjusting::dividing).fold;
+  with_float_type(type, [&]<class T>() {
+    if (fold == nullptr) fold = &adjusted_elements<T>;
+  });
+  fold(in, offset, out, count, how);
+}
+
 adjusted_sum find_adjusted(datatype type, const sum_scaling& scaling, std::size_t inputs) {
   const adjusting what = scaling.factors != nullptr ? adjusting::scaling : adjusting::dividing;
   adjusted_sum made{in_vectors(type, what), {}};
@@ -99,8 +103,10 @@ adjusted_sum find_adjusted(datatype type, const sum_scaling& scaling, std::size_
     if (std::has_single_bit(scaling.divisor) && (!is_integer(type) || scaling.divisor >> (bits - 1) <= 1))
       made.how.reciprocal = 1 / static_cast<double>(scaling.divisor);
   }
-  if (inputs == 2 && has_sum_pair(type, made.how))
+  if (inputs == 2 && find_sum_of_two(type, common_factor(made.how)) != nullptr)
     made.use.fold = type == datatype::f8e4m3 ? &sum_pair<datatype::f8e4m3> : &sum_pair<datatype::f8e5m2>;
+  else if (const fold_kernel fold = find_fold_in_bf16(type, common_factor(made.how), inputs); fold != nullptr)
+    made.use.fold = fold;
   with_type(type, [&]<class T>() {
     if (made.use.fold == nullptr || !vectors_are_exact<T>(scaling, inputs))
       made.use = {nullptr, &adjusted_elements<T>, nullptr};

@@ -238,36 +238,6 @@ TEST_CASE("low precision, exhaustively: every pair of fp8 codes, every f16 and b
   });
 }
 
-TEST_CASE("sums of two fp8 in f16 arithmetic, times a power of two: every pair of codes") {
-  const auto check = [&]<class T>() {
-    const detail::sum_in_f16 add = detail::find_sum_in_f16(datatype_of<T>);
-    if (add == nullptr) {
-      MESSAGE("skipped: this processor has no f16 arithmetic");
-      return;
-    }
-    for (const float factor : {1.0f, 0.5f, 0.25f, 1.0f / 128, 2.0f, 32.0f}) {
-      // An e4m3's NaN sends all around it another way; so once without.
-      for (const bool special : {false, true}) {
-        std::vector<T> left(65536 + 71), right(65536 + 71), found(65536 + 71);
-        for (std::size_t i = 0; i < left.size(); ++i) {
-          left[i] = T::from_bits(static_cast<std::uint8_t>(i));
-          right[i] = T::from_bits(static_cast<std::uint8_t>(i / 256));
-          for (T* code : {&left[i], &right[i]})
-            if (!special && static_cast<float>(*code) != static_cast<float>(*code)) *code = T{};
-        }
-        add(left.data(), right.data(), found.data(), left.size(), factor);
-        for (std::size_t i = 0; i < left.size(); ++i) {
-          const auto wanted = static_cast<T>((static_cast<float>(left[i]) + static_cast<float>(right[i])) * factor);
-          REQUIRE_MESSAGE(same(found[i], wanted), name(datatype_of<T>) << " " << int{left[i].bits} << " + "
-                                                                       << int{right[i].bits} << ", factor " << factor);
-        }
-      }
-    }
-  };
-  check.operator()<f8e4m3>();
-  check.operator()<f8e5m2>();
-}
-
 TEST_CASE("reduce_many gives the same elements wherever its stores go") {
   random_engine random{seed()};
   for_each_type([&]<class T>() {
