@@ -129,7 +129,7 @@ void job_links::enter(const communicator_actors_ptr& what) {
     const std::lock_guard lock(mutex_);
     if (const auto [at, fresh] = communicators_.try_emplace(what->id, what); !fresh)
       throw error(errc::invalid_argument, what->name + ": there is a communicator with this identity already");
-    desk_.enter(what->id, what->process_of);
+    desk_.enter(what->id, what->process_of, {what->parent, what->split, what->parent_rank});
     // Under the lock, so that nothing newer comes before.
     auto early = early_.take(what->id);
     for (auto& [from, f] : early) {
@@ -358,6 +358,7 @@ bool job_links::gave_up_arrived(std::uint32_t from, communicator_id parent, cons
     for (const auto& [id, members] : communicators_)
       if (auto m = members.lock(); m && m->parent == parent && m->split == what.epoch) parts.push_back(std::move(m));
   }
+  place_given_up(parent, what);
   for (const auto& part : parts) part->never_comes(what.rank);
   return true;
 }

@@ -147,6 +147,7 @@ private:
   bool deliver(const communicator_actors_ptr& to, std::uint32_t from, const frame_head& head,
                std::span<const std::byte> body);
   std::vector<communicator_actors_ptr> known();
+  void place_given_up(communicator_id parent, const gave_up_word& what);
   bool gave_up_arrived(std::uint32_t from, communicator_id parent, const gave_up_word& what);
   bool shrink_arrived(std::uint32_t from, const frame_head& head, std::span<const std::byte> body,
                       const shrink_word& what);

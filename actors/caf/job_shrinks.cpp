@@ -94,6 +94,10 @@ void job_links::lost_for(communicator_id of, std::uint32_t process) {
   at_desk([&](answers& out) { desk_.lost_for(of, process, out); });
 }
 
+void job_links::place_given_up(communicator_id parent, const gave_up_word& what) {
+  at_desk([&](answers& out) { desk_.gave_up(parent, what.epoch, what.rank, out); });
+}
+
 void job_links::remember_lost(std::uint32_t process, const std::string& how) {
   at_desk([&](answers& out) {
     lost_on_host(process);

@@ -174,6 +174,26 @@ TEST_CASE("agreements that are over are kept for who has not heard, and not for 
   CHECK(a.desk.kept() <= shrink_desk::most_decided + 1);
 }
 
+// Found by the simulation: the rank here had waited in vain and left, and its part had ended with that, as its home was lost. The other process that has
+// a place there waited for this one's word, which waited for one without a place.
+TEST_CASE("an agreement of a part that has ended here goes on without a process that gave up its places later") {
+  desk_of a(0);
+  a.desk.enter(world, std::vector<std::uint32_t>{0, 1, 2, 1}, {5, 9, {3, 4, 6, 7}});
+  a.desk.contribute(world, 0, {0}, a);
+  CHECK(a.desk.heard(2, world, ready(0, {2}), false, a) == shrink_desk::reception::taken);
+  a.desk.forget(world, a);
+  a.desk.gave_up(5, 8, 4, a);  // another split
+  a.desk.gave_up(5, 9, 4, a);
+  CHECK(a.desk.missing(world, 0) == std::vector<std::uint32_t>{1});
+  a.words.clear();
+  a.desk.gave_up(5, 9, 7, a);
+  CHECK(a.desk.missing(world, 0).empty());
+  REQUIRE(a.words.size() == 1);
+  CHECK(a.words[0].to == 2);
+  CHECK(a.words[0].what.what.what == kind::propose);
+  CHECK(a.words[0].what.what.list == ranks{0, 2});
+}
+
 TEST_CASE("frames wait for their communicator in their order, until it is here, has ended, or their sender is lost") {
   early_frames<int> early;
   int made = 0;

@@ -41,6 +41,13 @@ private:
   std::deque<place> places_;
 };
 
+/// What a communicator is a part of; the world of none.
+struct parentage {
+  communicator_id whole = 0;
+  epoch_t split = 0;
+  std::vector<rank_t> in_whole{};  ///< by rank of the part
+};
+
 /// One part's ranks that never come. Not synchronised.
 class empty_places {
 public:

@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "actors/ports/link/frames.hpp"
+#include "actors/ports/link/given_up.hpp"
 #include "memory/error.hpp"
 #include "protocols/agreement/agreement.hpp"
 #include "protocols/agreement/survivors.hpp"
@@ -46,7 +47,7 @@ public:
 
   // -- communicators --
   /// It is here. @param process_of by rank; one of them is this process
-  void enter(communicator_id of, std::span<const std::uint32_t> process_of);
+  void enter(communicator_id of, std::span<const std::uint32_t> process_of, parentage from = {});
   /// All its ranks that live here have left: they take no part in what this process has not contributed to.
   void all_left(communicator_id of, outbox& out);
   /// It has ended here.
@@ -66,6 +67,9 @@ public:
   void lost(std::uint32_t process, outbox& out);
   /// It is nobody in this communicator.
   void lost_for(communicator_id of, std::uint32_t process, outbox& out);
+  /// That rank of the whole has not got its part: its process may be nobody in that (given_up.hpp). Also where the part has ended here already: this
+  /// process may have contributed to an agreement for which others wait.
+  void gave_up(communicator_id whole, epoch_t split, rank_t rank, outbox& out);
   /// The others count this process as lost: it decides nothing alone that they decide without it.
   void expelled(const std::string& why, outbox& out);
 
@@ -73,6 +77,8 @@ public:
   std::vector<std::uint32_t> missing(communicator_id of, std::uint64_t number) const;
   /// Agreements that it keeps, with and without answer.
   std::size_t kept() const { return agreements_.size(); }
+  /// Those that have none.
+  std::size_t open() const;
 
   static constexpr std::size_t most_decided = 4096;
 
@@ -81,17 +87,20 @@ private:
   struct communicator {
     std::vector<std::uint32_t> process_of;
     std::vector<std::uint32_t> processes;  ///< participants, in their order
-    std::set<std::uint32_t> lost;          ///< for it alone
-    bool left = false;                     ///< by all ranks here
+    std::set<std::uint32_t> lost{};        ///< for it alone
+    parentage from{};
+    empty_places empty{};
+    bool left = false;  ///< by all ranks here
   };
+  using communicator_ptr = std::shared_ptr<communicator>;  ///< its agreements outlive it
   struct agreement;
   struct voice;
 
-  agreement& begin(const key& which, const communicator& of, outbox& out);
+  void begin(const key& which, const communicator_ptr& of, outbox& out);
   void bound();
 
   std::uint32_t here_;
-  std::map<communicator_id, communicator> here_now_;
+  std::map<communicator_id, communicator_ptr> here_now_;
   std::map<key, std::shared_ptr<agreement>> agreements_;
   std::deque<key> decided_;  ///< of them, the oldest first
   std::set<std::uint32_t> lost_;
