@@ -7,9 +7,13 @@
 // Frames of one connection stay in order, those of different ones overtake each other; what was written before an end arrives or not.
 //
 // What is checked: what a rank gets is right to the last byte, and its buffers are as they were after it has them back; whoever fails, fails with
-// peer_lost and, where one process is the reason, names that; where nothing happened nobody fails; everything ends within a few silences.
+// peer_lost and, where one process is the reason, names that; where nothing happened nobody fails; everything ends within a few silences. And of
+// divisions: everybody has the same members in the same order, no name is used twice, who count on each other agree on who is left, and nothing
+// is kept for those who never come.
 //
-// One rank in each process, one communicator whose home is process 0, until that is lost. Chunks are announced and places filled as links do.
+// In some jobs one rank in each process, and one communicator whose home is process 0, until that is lost. In the others (job_options::divides) one to
+// three ranks a process, which split, duplicate, shrink and revoke their communicators: who is in which part, who is left, what comes early and who
+// has not got a part is decided by the states that an engine has. Chunks are announced and places filled as links do.
 
 #include <cstdint>
 #include <string>
