@@ -179,6 +179,7 @@ void job_world::shrunk(caller& c, bool in_time) {
          " in vain");
     if (!d.one_in(4)) return shrink(c, waited.replaces);
     unnamed_ = true;
+    ++c.in->gone_in_vain;
     now.failed = true;
     return leave(c);
   }

@@ -287,6 +287,7 @@ struct job_world::process {
   given_up_places given_up;
   std::map<std::uint32_t, std::string> lost;  ///< how
   bool expelled = false;
+  std::size_t gone_in_vain = 0;                      ///< ranks that have waited for a shrink and left
   std::vector<std::unique_ptr<caller>> callers;      ///< before the ranks, which end their operations when they go
   std::vector<std::unique_ptr<member>> members;      ///< all that ever were
   std::map<communicator_id, member*> communicators;  ///< of several processes, that have not ended
