@@ -52,8 +52,8 @@ void job_world::check_answers() {
       for (const rank_t r : answer)
         if (!all.contains(r)) fault(title + "rank " + std::to_string(r) + " never came and is left");
       // Whom somebody has taken for lost may be left out; it hears an answer without it all the same.
-      const bool suspected = at_number(p).expelled || std::ranges::any_of(all_, [&](const auto& q) {
-                               return has_lost(static_cast<std::uint32_t>(q->here), p);
+      const bool suspected = at_number(p).expelled || std::ranges::any_of(all_, [&, here = p](const auto& q) {
+                               return has_lost(static_cast<std::uint32_t>(q->here), here);
                              });
       if (const auto mine = came.find(p);
           mine != came.end() && !suspected && !std::ranges::includes(answer, mine->second))
