@@ -2,6 +2,7 @@
 #include "actors/caf/communicator_actors.hpp"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include <spdlog/spdlog.h>
@@ -148,20 +149,14 @@ void communicator_actors::live() {
   links->enter(alive_);
 }
 
-/// A process that none of its ranks has it in has not made it at all, so nobody answers there. Else the rank leaves it like any other.
 void communicator_actors::never_comes(rank_t in_parent) {
-  const auto at = std::find(parent_rank.begin(), parent_rank.end(), in_parent);
-  if (at == parent_rank.end() || ended.load()) return;
-  const std::uint32_t process = process_of[static_cast<std::size_t>(at - parent_rank.begin())];
+  if (ended.load()) return;
+  std::optional<std::uint32_t> process;
   {
     const std::lock_guard lock(mutex_);
-    never_come_.push_back(static_cast<rank_t>(at - parent_rank.begin()));
-    for (rank_t r = 0; r < ranks; ++r)
-      if (process_of[static_cast<std::size_t>(r)] == process &&
-          std::find(never_come_.begin(), never_come_.end(), r) == never_come_.end())
-        return;
+    process = never_come_.add(in_parent, parent_rank, process_of);
   }
-  process_lost(process, "it has not got its part of the split");
+  if (process) process_lost(*process, "it has not got its part of the split");
 }
 
 bool communicator_actors::all_left_here() {
@@ -171,16 +166,7 @@ bool communicator_actors::all_left_here() {
   return static_cast<std::size_t>(left) >= table->cells().size();
 }
 
-bool communicator_actors::has_lost(std::uint32_t process) const {
-  const std::lock_guard lock(mutex_);
-  return std::find(lost_.begin(), lost_.end(), process) != lost_.end();
-}
-
 void communicator_actors::process_lost(std::uint32_t lost, const std::string& how) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (std::find(lost_.begin(), lost_.end(), lost) == lost_.end()) lost_.push_back(lost);
-  }
   links->lost_for(id, lost);
   if (ended.load()) return;
   const auto news = [&](rank_t rank, const std::string& reason) {

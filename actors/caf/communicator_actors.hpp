@@ -16,6 +16,7 @@
 #include "actors/caf/messages.hpp"
 #include "actors/caf/runtime.hpp"
 #include "actors/ports/link/frames.hpp"
+#include "actors/ports/link/given_up.hpp"
 #include "actors/ports/nic/nic_arrivals.hpp"
 #include "actors/ports/nic/nic_between.hpp"
 #include "actors/ports/nic/nic_hosts.hpp"
@@ -75,8 +76,6 @@ struct communicator_actors : std::enable_shared_from_this<communicator_actors> {
   bool is_here(rank_t rank) const { return links == nullptr || table->is_here(rank); }
   /// That rank of the parent has not got its part, and never will. Any thread.
   void never_comes(rank_t in_parent);
-  /// A process of which nothing more is heard here.
-  bool has_lost(std::uint32_t process) const;
   /// All ranks of this process have left.
   bool all_left_here();
   /// `lost` is out of the job: so are its ranks, and the membership if it was there. Any thread.
@@ -121,8 +120,7 @@ private:
   caf::actor membership_;
   std::vector<std::variant<left_message, quiet_message, abort_message>>
       early_;  ///< for the membership: two a rank, and one. In a job they are kept, for the one that may follow
-  std::vector<rank_t> never_come_;
-  std::vector<std::uint32_t> lost_;  ///< processes
+  empty_places never_come_;
   std::shared_ptr<communicator_actors> alive_;
 };
 template <class Word>

@@ -129,32 +129,20 @@ void job_links::enter(const communicator_actors_ptr& what) {
     const std::lock_guard lock(mutex_);
     if (const auto [at, fresh] = communicators_.try_emplace(what->id, what); !fresh)
       throw error(errc::invalid_argument, what->name + ": there is a communicator with this identity already");
+    desk_.enter(what->id, what->process_of, {what->parent, what->split, what->parent_rank});
     // Under the lock, so that nothing newer comes before.
-    if (const auto early = early_.extract(what->id))
-      for (early_frame& f : early.mapped().frames) {
-        if (has_chunk_body(f.head.kind)) static_cast<void>(deliver(*what, f.from, f.head, std::move(f.what)));
-        else if (f.head.kind == frame_kind::credit || f.head.kind == frame_kind::response)
-          static_cast<void>(deliver(*what, f.from, f.head, f.back));
-        else static_cast<void>(deliver(what, f.from, f.head, f.body));
-      }
+    auto early = early_.take(what->id);
+    for (auto& [from, f] : early) {
+      if (has_chunk_body(f.head.kind)) static_cast<void>(deliver(*what, from, f.head, std::move(f.what)));
+      else if (f.head.kind == frame_kind::credit || f.head.kind == frame_kind::response)
+        static_cast<void>(deliver(*what, from, f.head, f.back));
+      else static_cast<void>(deliver(what, from, f.head, f.body));
+    }
     lost = lost_;
-    for (const gave_up& each : gave_up_)
-      if (each.parent == what->parent && each.split == what->split) missing.push_back(each.rank);
+    missing = given_up_.of(what->parent, what->split);
   }
   for (const auto& [process, how] : lost) what->process_lost(process, how);
   for (const rank_t rank : missing) what->never_comes(rank);
-}
-
-void job_links::forget(communicator_id id) {
-  all_left(id);
-  {
-    const std::lock_guard lock(mutex_);
-    communicators_.erase(id);
-    early_.erase(id);
-    over_.push_back(id);
-    if (over_.size() > most_over) over_.pop_front();
-  }
-  ended_.notify_all();
 }
 
 bool job_links::wait_for_others(steady_time until) {
@@ -247,22 +235,13 @@ void job_links::let_go(const communicator_actors& of, rank_t rank) { mesh_.let_g
 
 // -- in ---------------------------------------------------------------------------------------------------------------------
 
-/// Of a part that all ranks here have given up nobody says so to this object. @pre locked
-void job_links::forget_oldest_early() {
-  const auto oldest = std::min_element(early_.begin(), early_.end(),
-                                       [](const auto& a, const auto& b) { return a.second.begun < b.second.begun; });
-  over_.push_back(oldest->first);
-  if (over_.size() > most_over) over_.pop_front();
-  early_.erase(oldest);
-}
-
 bool job_links::chunk_arrived(std::uint32_t from, const frame_head& head, chunk&& what) {
-  const auto to = find_or_keep(head, [&] { return early_frame{from, head, std::move(what), {}, {}}; });
+  const auto to = find_or_keep(from, head, [&] { return early_frame{head, std::move(what), {}, {}}; });
   return !to || deliver(*to, from, head, std::move(what));
 }
 
 bool job_links::credit_arrived(std::uint32_t from, const frame_head& head, const credit& what) {
-  const auto to = find_or_keep(head, [&] { return early_frame{from, head, {}, what, {}}; });
+  const auto to = find_or_keep(from, head, [&] { return early_frame{head, {}, what, {}}; });
   return !to || deliver(*to, from, head, what);
 }
 
@@ -273,7 +252,7 @@ bool job_links::word_arrived(std::uint32_t from, const frame_head& head, std::sp
     if (const auto* const up = std::get_if<gave_up_word>(&*word)) return gave_up_arrived(from, head.communicator, *up);
     if (const auto* const who = std::get_if<shrink_word>(&*word)) return shrink_arrived(from, head, body, *who);
   }
-  const auto to = find_or_keep(head, [&] { return early_frame{from, head, {}, {}, {body.begin(), body.end()}}; });
+  const auto to = find_or_keep(from, head, [&] { return early_frame{head, {}, {}, {body.begin(), body.end()}}; });
   return !to || deliver(to, from, head, body);
 }
 
@@ -375,11 +354,11 @@ bool job_links::gave_up_arrived(std::uint32_t from, communicator_id parent, cons
     if (const auto whole = at == communicators_.end() ? nullptr : at->second.lock();
         whole && !lives_in(*whole, what.rank, from))
       return false;
-    gave_up_.push_back({parent, what.epoch, what.rank});
-    if (gave_up_.size() > most_gave_up) gave_up_.pop_front();
+    given_up_.add(parent, what.epoch, what.rank);
     for (const auto& [id, members] : communicators_)
       if (auto m = members.lock(); m && m->parent == parent && m->split == what.epoch) parts.push_back(std::move(m));
   }
+  place_given_up(parent, what);
   for (const auto& part : parts) part->never_comes(what.rank);
   return true;
 }
@@ -390,12 +369,10 @@ void job_links::process_lost(std::uint32_t process, const std::string& how) {
     return std::find(members->process_of.begin(), members->process_of.end(), process) != members->process_of.end();
   });
   log_->log(matters ? spdlog::level::err : spdlog::level::info, "{} was lost: {}", name_of(all(), process), how);
+  remember_lost(process, how);
   {
     const std::lock_guard lock(mutex_);
-    remember_lost(process, how);
-    // What it sent for communicators that never came to be here, and now cannot.
-    for (auto& [id, kept] : early_) std::erase_if(kept.frames, [&](const early_frame& f) { return f.from == process; });
-    std::erase_if(early_, [](const auto& each) { return each.second.frames.empty(); });
+    early_.drop_from(process);
   }
   for (const auto& members : known()) members->process_lost(process, how);
 }
@@ -415,10 +392,7 @@ void job_links::lanes_changed(std::uint32_t process, int open, const std::string
 
 /// In order: its ranks have said so to their memberships. One that has not, and is gone all the same, is lost.
 void job_links::process_left(std::uint32_t process) {
-  {
-    const std::lock_guard lock(mutex_);
-    remember_lost(process, "it left the job");
-  }
+  remember_lost(process, "it left the job");
   for (const auto& members : known())
     if (std::find(members->process_of.begin(), members->process_of.end(), process) != members->process_of.end())
       members->process_lost(process, "it left the job");

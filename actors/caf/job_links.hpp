@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <condition_variable>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -22,8 +21,11 @@
 
 #include "actors/caf/communicator_actors.hpp"
 #include "actors/log.hpp"
+#include "actors/ports/link/early_frames.hpp"
 #include "actors/ports/link/frames.hpp"
+#include "actors/ports/link/given_up.hpp"
 #include "actors/ports/link/mesh.hpp"
+#include "actors/ports/link/shrink_desk.hpp"
 #include "actors/ports/nic/nic_host.hpp"
 #include "actors/ports/segment/host_segment.hpp"
 
@@ -67,7 +69,7 @@ public:
   /// Nor to any memory of the rank.
   void let_go(const communicator_actors& of, rank_t rank);
 
-  // -- who is left (protocols/agreement/survivors.hpp); any thread --
+  // -- who is left (shrink_desk.hpp); any thread --
   /// The ranks that are left, in their order; or why that cannot be known.
   using survivors_told = std::function<void(const std::vector<rank_t>& members, const failure_ptr& why)>;
   /// These ranks of this process take part in shrink number `which`; the others that live here have left. `told` hears the answer, once, on any
@@ -117,11 +119,9 @@ public:
   const roster& all() const { return mesh_.all(); }
 
 private:
-  struct shrinking;
-  friend struct shrinking;
-  /// Came before its communicator was made here: the others had finished the split before.
+  class answers;
+  /// Came before its communicator was made here.
   struct early_frame {
-    std::uint32_t from;
     frame_head head;
     chunk what;  ///< of chunks
     credit back;
@@ -138,9 +138,8 @@ private:
   void lanes_changed(std::uint32_t process, int open, const std::string& why_not) override;
 
   void to_others(const communicator_actors& of, const frame_head& head, const std::vector<std::byte>& body);
-  void forget_oldest_early();
   template <class Frame>
-  communicator_actors_ptr find_or_keep(const frame_head& head, Frame&& frame);
+  communicator_actors_ptr find_or_keep(std::uint32_t from, const frame_head& head, Frame&& frame);
   static bool deliver(const communicator_actors& to, std::uint32_t from, const frame_head& head, chunk&& what);
   static bool deliver_to_nic(const communicator_actors& to, std::uint32_t from, const frame_head& head, chunk&& what);
   static bool deliver_to_nic(const communicator_actors& to, std::uint32_t from, const credit& what);
@@ -148,11 +147,12 @@ private:
   bool deliver(const communicator_actors_ptr& to, std::uint32_t from, const frame_head& head,
                std::span<const std::byte> body);
   std::vector<communicator_actors_ptr> known();
+  void place_given_up(communicator_id parent, const gave_up_word& what);
   bool gave_up_arrived(std::uint32_t from, communicator_id parent, const gave_up_word& what);
   bool shrink_arrived(std::uint32_t from, const frame_head& head, std::span<const std::byte> body,
                       const shrink_word& what);
-  shrinking& shrinking_of(const communicator_actors& of, std::uint64_t which);
-  void bound_shrinks();
+  template <class Transition>
+  void at_desk(Transition&& transition);
   void lost_on_host(std::uint32_t process);
   std::uint32_t processes_on_host() const;
   void remember_lost(std::uint32_t process, const std::string& how);
@@ -165,48 +165,22 @@ private:
   std::recursive_mutex mutex_;
   std::condition_variable_any ended_;
   std::unordered_map<communicator_id, std::weak_ptr<communicator_actors>> communicators_;
-  struct early_frames {
-    std::vector<early_frame> frames;
-    std::uint64_t begun = 0;  ///< which of all that ever waited
-  };
-  std::unordered_map<communicator_id, early_frames> early_;
-  std::uint64_t early_begun_ = 0;
-  /// Communicators whose frames may wait: far more than the splits that a process can be behind others. The oldest beyond is a part that all ranks
-  /// here have given up.
-  static constexpr std::size_t most_early = 1024;
+  early_frames<early_frame> early_;
   std::map<std::uint32_t, std::string> lost_;  ///< how, by process
   int turned_away_ = 0;                        ///< how many were; of whoever reads the mesh
-  std::string expelled_;                       ///< how; empty: it is not
-  /// By communicator and number. Also those that are decided, for processes that have not heard it yet.
-  std::map<std::pair<communicator_id, std::uint64_t>, std::unique_ptr<shrinking>> shrinks_;
-  std::deque<std::pair<communicator_id, std::uint64_t>> decided_;  ///< of them, the oldest first
-  static constexpr std::size_t most_decided = 4096;
-  /// Who has not got a part, of those splits that failed last. Whoever makes the part later hears it then.
-  struct gave_up {
-    communicator_id parent;
-    epoch_t split;
-    rank_t rank;
-  };
-  std::deque<gave_up> gave_up_;
-  static constexpr std::size_t most_gave_up = 4096;
-  /// The last ones: what comes for them is late.
-  std::deque<communicator_id> over_;
-  static constexpr std::size_t most_over = 4096;
+  shrink_desk desk_;
+  std::map<std::pair<communicator_id, std::uint64_t>, survivors_told> told_;  ///< who hears the answer
+  given_up_places given_up_;
   mesh mesh_;  ///< last: its thread calls
 };
 
 /// Null: kept, or dropped because the communicator has ended. @param frame makes what is kept
 template <class Frame>
-communicator_actors_ptr job_links::find_or_keep(const frame_head& head, Frame&& frame) {
+communicator_actors_ptr job_links::find_or_keep(std::uint32_t from, const frame_head& head, Frame&& frame) {
   const std::lock_guard lock(mutex_);
   if (const auto at = communicators_.find(head.communicator); at != communicators_.end())
     if (auto members = at->second.lock()) return members;
-  if (std::find(over_.begin(), over_.end(), head.communicator) != over_.end()) return nullptr;
-  // Bounded by the credits that its sender has; the memory is this process's own.
-  const auto [at, fresh] = early_.try_emplace(head.communicator);
-  if (fresh) at->second.begun = ++early_begun_;
-  at->second.frames.push_back(frame());
-  if (fresh && early_.size() > most_early) forget_oldest_early();
+  early_.keep(head.communicator, from, std::forward<Frame>(frame));
   return nullptr;
 }
 

@@ -147,7 +147,7 @@ void engine_core::begin_close() {
   }
   for (const auto& one : shrinking)
     if (const auto of = one.lock())
-      of->shrunk.close(*of, make_failure(errc::engine_closed, "the engine was destroyed with this shrink under way"));
+      of->shrunk.close(of, make_failure(errc::engine_closed, "the engine was destroyed with this shrink under way"));
   if (runtime->job() != nullptr)
     runtime->abort_those_in_use(
         make_failure(errc::engine_closed, "the engine of a process was destroyed with this communicator in use"));
@@ -206,7 +206,6 @@ std::shared_ptr<communicator_state> engine_core::found(std::string name, layout 
   s->machine_ranks = machine_ranks;
   s->record = std::move(record);
   s->run = std::move(run);
-  s->shrunk.prepare(s->ranks);
   s->callers = std::make_unique<communicator_state::caller[]>(static_cast<std::size_t>(s->ranks));
   if (job != nullptr) {
     s->id = job->id;
@@ -243,6 +242,9 @@ std::shared_ptr<communicator_state> engine_core::found(std::string name, layout 
   s->members = runtime->make_actors(s->name, s->ranks, channels, plans.has_boards(s->placement),
                                     std::move(machine_ranks), s->run, std::move(accept), part ? &*part : nullptr);
   s->table = &actors::runtime::ranks_of(*s->members);
+  std::vector<rank_t> here;
+  for (const auto& cell : s->table->cells()) here.push_back(cell->rank());
+  s->shrunk.prepare(std::move(here), s->ranks);
   return s;
 }
 

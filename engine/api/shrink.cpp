@@ -15,8 +15,8 @@
 #include "engine/api/code_of_call.hpp"
 #include "engine/api/communicator.hpp"
 #include "engine/world/communicator_state.hpp"
+#include "engine/world/division_state.hpp"
 #include "memory/error.hpp"
-#include "memory/word_hash.hpp"
 #include "protocols/agreement/agreement.hpp"
 
 namespace troupe {
@@ -27,8 +27,8 @@ namespace {
 std::string text_of_missing(const communicator_state& of, const shrinks::round& which) {
   std::string text;
   const auto add = [&text](const std::string& one) { text += (text.empty() ? "" : ", ") + one; };
-  for (const rank_t r : of.shrunk.missing(of, which)) add("rank " + std::to_string(r));
-  if (!of.process_of.empty() && which.contributed) {
+  for (const rank_t r : of.shrunk.missing(which)) add("rank " + std::to_string(r));
+  if (!of.process_of.empty() && of.shrunk.has_contributed(which)) {
     const actors::job_links& job = *of.core->runtime->job();
     for (const std::uint32_t p : of.core->runtime->job()->missing(of.id, which.number))
       add(actors::name_of(job.all(), p));
@@ -42,7 +42,7 @@ void tell_of_long_wait(communicator_state& of, shrinks::round& which) {
   if (here.empty()) return;
   std::string text = list_ranks(here) + (here.size() == 1 ? " waits" : " wait");
   // Between processes the one that collects who has come names the others only where they are few.
-  if (const std::vector<rank_t> missing = of.shrunk.missing(of, which); !missing.empty())
+  if (const std::vector<rank_t> missing = of.shrunk.missing(which); !missing.empty())
     text += "; " + list_ranks(missing) + (missing.size() == 1 ? " has" : " have") + " not called it";
   else text += " for " + text_of_missing(of, which);
   of.core->log->warn("waiting for more than {} s: {}, shrink: {}", communicator_state::long_time.count(), of.name,
@@ -63,13 +63,7 @@ std::pair<std::shared_ptr<communicator_state>, rank_t> communicator_state::part_
     std::vector<int> places;
     for (const rank_t r : left) places.push_back(machine_ranks[static_cast<std::size_t>(r)]);
     auto part = part_for(left, as, 0);
-    if (part) {
-      // Two halves of a cut network must not take each other's frames for their own.
-      word_hash id;
-      id.add(part->id);
-      for (const rank_t r : left) id.add(static_cast<std::uint64_t>(r));
-      part->id = id.state;
-    }
+    if (part) part->id = identity_of_rest(id, as, left);
     return core->found(name + ".shrink" + std::to_string(which.number + 1), placement.subset(left), std::move(places),
                        run, part ? &*part : nullptr, record ? record->part(left) : nullptr);
   };

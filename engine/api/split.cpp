@@ -16,7 +16,6 @@
 #include "engine/world/communicator_state.hpp"
 #include "engine/world/division_state.hpp"
 #include "memory/error.hpp"
-#include "memory/word_hash.hpp"
 
 namespace troupe {
 
@@ -81,9 +80,7 @@ std::optional<actors::job_part> communicator_state::part_for(std::span<const ran
   actors::job_part part;
   for (const rank_t r : members) part.process_of.push_back(process_of[static_cast<std::size_t>(r)]);
   if (std::ranges::count(part.process_of, part.process_of.front()) == std::ssize(members)) return std::nullopt;
-  word_hash name;
-  for (const std::uint64_t word : {id, which, static_cast<std::uint64_t>(color)}) name.add(word);
-  part.id = name.state;
+  part.id = identity_of_part(id, which, color);
   part.parent = id;
   part.split = which;
   part.parent_rank.assign(members.begin(), members.end());

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "memory/word_hash.hpp"
 #include "protocols/chunk.hpp"
 
 namespace troupe {
@@ -26,6 +27,22 @@ inline std::vector<rank_t> members_of_part(std::span<const std::int32_t> all, st
   const auto key = [&](rank_t r) { return std::pair{all[2 * static_cast<std::size_t>(r) + 1], r}; };
   std::sort(result.begin(), result.end(), [&](rank_t a, rank_t b) { return key(a) < key(b); });
   return result;
+}
+
+/// What a part is called in all processes that have ranks of it, before they have said a word to each other about it.
+/// @param whole of the communicator that is divided @param which the operation that divides it, whose number no other one there has
+inline std::uint64_t identity_of_part(std::uint64_t whole, epoch_t which, std::int32_t color) {
+  word_hash name;
+  for (const std::uint64_t word : {whole, std::uint64_t{which}, static_cast<std::uint64_t>(color)}) name.add(word);
+  return name.state;
+}
+/// The same of those whom a shrink has left. Two halves of a cut network must not take each other's frames for their own, so it says who they are.
+/// @param which shrink_rounds::name_of()
+inline std::uint64_t identity_of_rest(std::uint64_t whole, epoch_t which, std::span<const rank_t> members) {
+  word_hash name;
+  name.add(identity_of_part(whole, which, 0));
+  for (const rank_t r : members) name.add(static_cast<std::uint64_t>(r));
+  return name.state;
 }
 
 /// Parts until each of their ranks has taken its place or will never take it. `Part` is a pointer to one. Not synchronised.

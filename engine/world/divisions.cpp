@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/world/divisions.hpp"
 
+#include <utility>
+#include <vector>
+
 #include "actors/waiting/policy.hpp"
 #include "engine/world/communicator_state.hpp"
 
@@ -8,8 +11,18 @@ namespace troupe {
 
 namespace {
 
-/// The rank's own communicator never came to be, or is gone.
-void leave(const std::shared_ptr<communicator_state>& part, rank_t place) { part->cell(place).leave(); }
+/// Ranks whose own communicator never came to be. They leave when nobody holds the lock any more: others may wait for them in a shrink, whose answer
+/// may come at once.
+struct leavers {
+  std::vector<std::pair<std::shared_ptr<communicator_state>, rank_t>> all;
+  void operator()(const std::shared_ptr<communicator_state>& part, rank_t place) { all.emplace_back(part, place); }
+  void leave() const {
+    for (const auto& [part, place] : all) {
+      part->shrunk.leave(part, place);
+      part->cell(place).leave();
+    }
+  }
+};
 
 }  // namespace
 
@@ -27,14 +40,24 @@ std::unique_lock<std::mutex> divisions::lock() const {
 std::shared_ptr<communicator_state> divisions::take(epoch_t which, int color, rank_t taker,
                                                     std::span<const rank_t> members,
                                                     const std::function<std::shared_ptr<communicator_state>()>& make) {
-  const auto held = lock();
   const auto ranks_here = [](const std::shared_ptr<communicator_state>& part) { return part->table->cells().size(); };
-  return parts_.take(which, color, taker, members, make, ranks_here, leave);
+  leavers gone;
+  std::shared_ptr<communicator_state> part;
+  {
+    const auto held = lock();
+    part = parts_.take(which, color, taker, members, make, ranks_here, std::ref(gone));
+  }
+  gone.leave();
+  return part;
 }
 
 void divisions::give_up(epoch_t which, rank_t rank) {
-  const auto held = lock();
-  parts_.give_up(which, rank, leave);
+  leavers gone;
+  {
+    const auto held = lock();
+    parts_.give_up(which, rank, std::ref(gone));
+  }
+  gone.leave();
 }
 
 std::size_t divisions::open() const {

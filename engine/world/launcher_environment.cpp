@@ -64,7 +64,7 @@ bool both(const variables& in, const char* rank, const char* ranks) {
        " is not; set TROUPE_JOIN, TROUPE_RANK and TROUPE_RANKS where a launcher sets only one of them");
 }
 
-launched place(const variables& in, std::string by, const char* rank, const char* ranks) {
+launched place_from(const variables& in, std::string by, const char* rank, const char* ranks) {
   launched here;
   here.by = std::move(by);
   here.process = in.number(rank, 0);
@@ -140,7 +140,7 @@ std::string name_on_host(const process_facts& facts, std::string_view launcher, 
 
 std::optional<launched> by_open_mpi(const variables& in, const process_facts& facts) {
   if (!both(in, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE")) return std::nullopt;
-  launched here = place(in, "mpirun (Open MPI)", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE");
+  launched here = place_from(in, "mpirun (Open MPI)", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE");
   if (here.processes == 1 || in.has("TROUPE_JOIN")) return here;
   std::string identity = in.text("OMPI_MCA_orte_precondition_transports");
   if (identity.empty()) identity = in.text("PMIX_NAMESPACE");
@@ -171,7 +171,7 @@ bool is_slurms(const variables& in) {
 
 std::optional<launched> by_mpich(const variables& in, const process_facts& facts) {
   if (is_slurms(in) || !both(in, "PMI_RANK", "PMI_SIZE")) return std::nullopt;
-  launched here = place(in, "mpirun (MPICH)", "PMI_RANK", "PMI_SIZE");
+  launched here = place_from(in, "mpirun (MPICH)", "PMI_RANK", "PMI_SIZE");
   if (here.processes == 1 || in.has("TROUPE_JOIN")) return here;
   const char* const how = "mpirun -genv TROUPE_JOIN tcp://HOST:PORT";
   if (!in.has("MPI_LOCALNRANKS") || in.number("MPI_LOCALNRANKS", 1) != here.processes)
@@ -203,7 +203,7 @@ std::optional<launched> by_slurm(const variables& in, const process_facts& facts
   // A step may have fewer tasks than its job.
   const char* const tasks = in.has("SLURM_STEP_NUM_TASKS") ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS";
   if (!in.has(tasks)) fail("srun has set SLURM_PROCID, but neither SLURM_STEP_NUM_TASKS nor SLURM_NTASKS");
-  launched here = place(in, "srun (Slurm)", "SLURM_PROCID", tasks);
+  launched here = place_from(in, "srun (Slurm)", "SLURM_PROCID", tasks);
   if (here.processes == 1 || in.has("TROUPE_JOIN")) return here;
   const std::string identity = in.text("SLURM_JOB_ID") + "." + in.text("SLURM_STEP_ID");
   const std::string hosts = in.text("SLURM_STEP_NODELIST");
@@ -218,7 +218,7 @@ std::optional<launched> by_slurm(const variables& in, const process_facts& facts
 std::optional<launched> by_torchrun(const variables& in, const process_facts& facts) {
   // RANK alone may be anybody's.
   if (!in.have({"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"})) return std::nullopt;
-  launched here = place(in, "torchrun", "RANK", "WORLD_SIZE");
+  launched here = place_from(in, "torchrun", "RANK", "WORLD_SIZE");
   if (here.processes == 1 || in.has("TROUPE_JOIN")) return here;
   const int port = in.number("MASTER_PORT", 1);
   if (port > 65535) fail("MASTER_PORT is " + std::to_string(port) + "; it must be 1 … 65535");
@@ -234,7 +234,7 @@ std::optional<launched> by_torchrun(const variables& in, const process_facts& fa
 
 std::optional<launched> by_hand(const variables& in) {
   if (!both(in, "TROUPE_RANK", "TROUPE_RANKS")) return std::nullopt;
-  launched here = place(in, "TROUPE_JOIN", "TROUPE_RANK", "TROUPE_RANKS");
+  launched here = place_from(in, "TROUPE_JOIN", "TROUPE_RANK", "TROUPE_RANKS");
   if (!in.has("TROUPE_JOIN") && here.processes > 1)
     fail("TROUPE_RANK and TROUPE_RANKS are set, and TROUPE_JOIN is not; say where the processes meet, for example "
          "TROUPE_JOIN=tcp://node1:7000");

@@ -98,6 +98,24 @@ TEST_CASE("a split that failed at a rank is not forgotten for those that failed 
   CHECK(state.open() == 0);
 }
 
+TEST_CASE("a shrink of a part does not wait for who never took its place there") {
+  maker make;
+  const std::function<std::shared_ptr<communicator_state>()> call = std::ref(make);
+  const std::array<troupe::rank_t, 3> members{4, 5, 6};
+  divisions parts{0};
+  bool earlier = false;
+  SUBCASE("and gave it up before anybody took one") { earlier = true; }
+  SUBCASE("and gave it up later") {}
+  if (earlier) parts.give_up(7, 4);
+  const auto part = parts.take(7, 1, 5, members, call);
+  const auto round = part->shrunk.come(part, 1);
+  part->shrunk.come(part, 2);
+  if (!earlier) parts.give_up(7, 4);
+  REQUIRE(round->done->done());
+  CHECK(round->members == std::vector<troupe::rank_t>{1, 2});
+  make.core->close();
+}
+
 TEST_CASE("splits that fail everywhere leave nothing behind") {
   divisions parts{0};
   for (troupe::epoch_t which = 0; which < 1000; ++which)

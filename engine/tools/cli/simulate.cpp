@@ -42,7 +42,8 @@ that everything ends. A failing seed is made smaller and told with everything th
 --faults gives the same run. A mutant breaks the protocol on purpose; then exit code 1 is right.
 
 With --processes each rank lives in a simulated process of its own, all joined by connections: processes are killed, stopped, cut off, and
-connections reset. Survivors' operations must end with peer_lost that names such a process, with no wrong byte and no hang.
+connections reset. Survivors' operations must end with peer_lost that names such a process, with no wrong byte and no hang. In six
+of ten jobs there are several ranks a process, and communicators are split, shrunk and revoked: all who are left must agree on it.
 
 Faults: all, none, or some of lose, twice, delay, kill, abort, cancel, deadline, leave, mismatch, throw, refuse, with commas
 between; with --processes all or none.
@@ -253,9 +254,16 @@ int run_processes(const arguments& a) {
   const job_campaign_result r = run_jobs(c);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
   std::ostream& out = a.json == "-" ? std::cerr : std::cout;
-  nlohmann::json document{
-      {"first", c.first},         {"last", c.last},     {"seeds", r.seeds},   {"events", r.events},
-      {"performed", r.performed}, {"failed", r.failed}, {"seconds", seconds}, {"failing", nlohmann::json::array()}};
+  nlohmann::json document{{"first", c.first},
+                          {"last", c.last},
+                          {"seeds", r.seeds},
+                          {"events", r.events},
+                          {"performed", r.performed},
+                          {"failed", r.failed},
+                          {"communicators", r.divisions},
+                          {"shrinks", r.shrinks},
+                          {"seconds", seconds},
+                          {"failing", nlohmann::json::array()}};
   if (a.trace || !r.failures.empty()) {
     plan_source plans;
     c.each.trace = true;
@@ -272,8 +280,9 @@ int run_processes(const arguments& a) {
   rate.precision(1);
   rate << std::fixed << seconds;
   out << plural(r.seeds, "seed") << " in " << rate.str() << " s (" << r.events << " events; of the ranks' operations "
-      << r.performed << " performed, " << r.failed << " failed as they should): "
-      << (r.failures.empty() ? "all right" : plural(r.failures.size(), "seed") + " FAILED") << '\n';
+      << r.performed << " performed, " << r.failed << " failed as they should; " << plural(r.divisions, "communicator")
+      << ", " << plural(r.shrinks, "shrink")
+      << "): " << (r.failures.empty() ? "all right" : plural(r.failures.size(), "seed") + " FAILED") << '\n';
   if (!a.json.empty()) write_text(a.json, document.dump(2) + "\n");
   return r.failures.empty() ? exit_ok : exit_wrong;
 }

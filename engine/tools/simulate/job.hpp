@@ -7,9 +7,13 @@
 // Frames of one connection stay in order, those of different ones overtake each other; what was written before an end arrives or not.
 //
 // What is checked: what a rank gets is right to the last byte, and its buffers are as they were after it has them back; whoever fails, fails with
-// peer_lost and, where one process is the reason, names that; where nothing happened nobody fails; everything ends within a few silences.
+// peer_lost and, where one process is the reason, names that; where nothing happened nobody fails; everything ends within a few silences. And of
+// divisions: everybody has the same members in the same order, no name is used twice, who count on each other agree on who is left, and nothing
+// is kept for those who never come.
 //
-// One rank in each process, one communicator whose home is process 0, until that is lost. Chunks are announced and places filled as links do.
+// In some jobs one rank in each process, and one communicator whose home is process 0, until that is lost. In the others (job_options::divides) one to
+// three ranks a process, which split, duplicate, shrink and revoke their communicators: who is in which part, who is left, what comes early and who
+// has not got a part is decided by the states that an engine has. Chunks are announced and places filled as links do.
 
 #include <cstdint>
 #include <string>
@@ -27,17 +31,25 @@ enum class job_mutant : std::uint8_t {
   no_takeover,
   silence_heard,
   eof_unheard,
+  absent_unsaid,
+  gave_up_unsaid,
+  early_dropped,
+  loss_unshrunk,
+  rest_unnamed,
+  untaken_awaited,
 };
 std::string_view name(job_mutant which);
 /// What is broken, for people.
 std::string_view meaning(job_mutant which);
-inline constexpr job_mutant all_job_mutants[] = {job_mutant::no_beats, job_mutant::no_suspicion,
-                                                 job_mutant::no_takeover, job_mutant::silence_heard,
-                                                 job_mutant::eof_unheard};
+inline constexpr job_mutant all_job_mutants[] = {
+    job_mutant::no_beats,      job_mutant::no_suspicion,  job_mutant::no_takeover,    job_mutant::silence_heard,
+    job_mutant::eof_unheard,   job_mutant::absent_unsaid, job_mutant::gave_up_unsaid, job_mutant::early_dropped,
+    job_mutant::loss_unshrunk, job_mutant::rest_unnamed,  job_mutant::untaken_awaited};
 
 struct job_options {
   int least_processes = 2, most_processes = 5;
   bool faults = true;
+  bool divides = true;  ///< some jobs have several ranks a process, and divide and shrink their communicators
   bool trace = false;
   job_mutant broken = job_mutant::none;
 };
@@ -47,6 +59,8 @@ struct job_result {
   std::string story;  ///< what happened to whom
   std::vector<std::string> trace;
   std::uint64_t events = 0, performed = 0, failed = 0;
+  std::uint64_t divisions = 0,
+                shrinks = 0;  ///< parts that came to be, the world among them; and shrinks that had an answer
   bool ok() const { return fault.empty(); }
 };
 
@@ -60,6 +74,7 @@ struct job_campaign {
 };
 struct job_campaign_result {
   std::uint64_t seeds = 0, events = 0, performed = 0, failed = 0;
+  std::uint64_t divisions = 0, shrinks = 0;
   std::vector<std::pair<std::uint64_t, std::string>> failures;
 };
 job_campaign_result run_jobs(const job_campaign& what);
