@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstring>
@@ -53,6 +54,46 @@ TEST_CASE("bytes come out as they went in, round the end and up to the brim") {
   CHECK(ring.reader.read(much.data(), 5) == 5);
   CHECK(ring.reader.give_back());  // the writer is to be rung awake
   CHECK(ring.writer.write(much.data(), 9) == 5);
+}
+
+TEST_CASE("bytes that are read soon come through the first pages of the memory alone") {
+  both ring;
+  const int memory = ring.writer.get();
+  const auto* const bytes =
+      static_cast<std::byte*>(::mmap(nullptr, 256 + byte_ring::capacity, PROT_READ, MAP_SHARED, memory, 0)) + 256;
+  std::vector<std::byte> some(3000), got(3000);
+  std::uint8_t next = 1;
+  std::size_t wrong = 0;
+  const auto pass_on = [&](std::size_t n, std::size_t parts) {
+    for (std::size_t i = 0; i < n; ++i) some[i] = std::byte{next = static_cast<std::uint8_t>(next % 255 + 1)};
+    for (std::size_t part = 0; part < parts; ++part) {
+      const std::size_t from = n * part / parts, to = n * (part + 1) / parts;
+      wrong += ring.writer.write(some.data() + from, to - from) != to - from;
+    }
+    static_cast<void>(ring.writer.publish());
+    wrong += ring.reader.read(got.data(), got.size()) != n;
+    static_cast<void>(ring.reader.give_back());
+    for (std::size_t i = 0; i < n; ++i) wrong += some[i] != got[i];
+  };
+  for (std::size_t i = 0; i < 5000; ++i) pass_on(1 + i * 7 % 2999, 1 + i % 3);
+  CHECK(wrong == 0);
+  const auto touched = [&](std::size_t from) {
+    return std::count_if(bytes + from, bytes + byte_ring::capacity, [](std::byte b) { return b != std::byte{}; });
+  };
+  CHECK(touched(byte_ring::far_enough + 3000) == 0);
+  CHECK(touched(0) > 0);
+  // A reader that is behind is never skipped over, and all of the room is there although the writer has started over.
+  std::vector<std::byte> much(byte_ring::capacity);
+  std::size_t in_use = 0;
+  while (ring.writer.write(some.data(), 3000) == 3000) in_use += 3000;
+  static_cast<void>(ring.writer.publish());
+  CHECK(in_use + 3000 > byte_ring::capacity);
+  std::size_t there = 0;
+  while (const std::size_t now = ring.reader.read(much.data(), 1000)) there += now;
+  CHECK(there == byte_ring::capacity);
+  CHECK_FALSE(ring.reader.broken());
+  CHECK_FALSE(ring.writer.broken());
+  ::munmap(const_cast<std::byte*>(bytes - 256), 256 + byte_ring::capacity);
 }
 
 TEST_CASE("a reader that sleeps is rung awake once, and never sleeps beside bytes") {

@@ -10,6 +10,11 @@
 // Sleep and wake-up. The reader says that it sleeps (R1 asleep = 1), then looks once more (R2 written); the writer counts up (W1 written), then
 // looks whether the reader sleeps (W2 asleep). All four are sequentially consistent: R2 sees the bytes, or W2 sees the sleeper and rings it
 // awake, through the socket beside. The same the other way round, when the writer finds no room.
+//
+// Starting over. Messages are short and read soon, so bytes that go round all of the memory would touch another page with every few of them, and push
+// everything else out of the caches. A writer that has come some way, and finds that all has been read, goes on at the beginning: it counts on to the next
+// multiple of the capacity, and says from where (`skipped`), before it counts what it writes there. So a reader that has read all before sees either
+// nothing, or that it has to count on as well.
 
 #include <algorithm>
 #include <atomic>
@@ -26,6 +31,8 @@ namespace troupe::actors {
 class byte_ring {
 public:
   static constexpr std::size_t capacity = 256 * 1024;
+  /// From here on it starts over.
+  static constexpr std::size_t far_enough = 8 * 1024;
 
   byte_ring() = default;
   /// The writer's. Throws error(io).
@@ -34,11 +41,19 @@ public:
   static byte_ring take(descriptor from);
   ~byte_ring();
   byte_ring(byte_ring&& other) noexcept
-      : memory_(std::move(other.memory_)), shared_(std::exchange(other.shared_, nullptr)), mine_(other.mine_) {}
+      : memory_(std::move(other.memory_)),
+        shared_(std::exchange(other.shared_, nullptr)),
+        mine_(other.mine_),
+        skipped_(other.skipped_),
+        begun_(other.begun_),
+        broken_(other.broken_) {}
   byte_ring& operator=(byte_ring&& other) noexcept {
     std::swap(memory_, other.memory_);
     std::swap(shared_, other.shared_);
     std::swap(mine_, other.mine_);
+    std::swap(skipped_, other.skipped_);
+    std::swap(begun_, other.begun_);
+    std::swap(broken_, other.broken_);
     return *this;
   }
   explicit operator bool() const noexcept { return shared_ != nullptr; }
@@ -50,8 +65,9 @@ public:
 
   /// As many as there is room for.
   std::size_t write(const std::byte* from, std::size_t bytes) noexcept {
-    const std::uint64_t room = capacity - (mine_ - bounded(shared_->read, mine_ - capacity, mine_));
-    const std::size_t now = std::min(bytes, static_cast<std::size_t>(room)), at = mine_ % capacity;
+    const std::size_t now = std::min(bytes, room());
+    if (now > 0 && mine_ % capacity >= far_enough && is_all_read()) start_over();
+    const std::size_t at = mine_ % capacity;
     const std::size_t first = std::min(now, capacity - at);
     if (first > 0) std::memcpy(shared_->bytes + at, from, first);
     if (now > first) std::memcpy(shared_->bytes, from + first, now - first);
@@ -66,7 +82,7 @@ public:
   /// True: there is some now. False: the reader will ring.
   bool ask_for_room() noexcept {
     shared_->wants_room.store(1, std::memory_order_seq_cst);
-    if (bounded(shared_->read, mine_ - capacity, mine_) == mine_ - capacity) return false;
+    if (room(std::memory_order_seq_cst) == 0) return false;
     shared_->wants_room.store(0, std::memory_order_relaxed);
     return true;
   }
@@ -76,7 +92,9 @@ public:
   bool empty() const noexcept { return shared_->written.load(std::memory_order_acquire) == mine_; }
   /// As many as there are.
   std::size_t read(std::byte* to, std::size_t most) noexcept {
-    const std::uint64_t there = bounded(shared_->written, mine_, mine_ + capacity) - mine_;
+    const std::uint64_t written = shared_->written.load(std::memory_order_acquire);
+    if (written != mine_ && shared_->skipped.load(std::memory_order_relaxed) == mine_) mine_ = behind_skip(mine_);
+    const std::uint64_t there = bounded(written, mine_, mine_ + capacity) - mine_;
     const std::size_t now = std::min(most, static_cast<std::size_t>(there)), at = mine_ % capacity;
     const std::size_t first = std::min(now, capacity - at);
     if (first > 0) std::memcpy(to, shared_->bytes + at, first);
@@ -103,6 +121,7 @@ private:
   struct segment {
     alignas(128) std::atomic<std::uint64_t> written;
     std::atomic<std::uint32_t> wants_room;
+    std::atomic<std::uint64_t> skipped;  ///< from here to the next multiple of the capacity nothing was written
     alignas(128) std::atomic<std::uint64_t> read;
     std::atomic<std::uint32_t> asleep;
     alignas(128) std::byte bytes[capacity];
@@ -112,16 +131,33 @@ private:
   byte_ring(descriptor memory, segment* shared) : memory_(std::move(memory)), shared_(shared) {}
   static segment* map(int memory);
 
-  std::uint64_t bounded(const std::atomic<std::uint64_t>& theirs, std::uint64_t least, std::uint64_t most) noexcept {
-    const std::uint64_t n = theirs.load(std::memory_order_acquire);
+  std::uint64_t bounded(std::uint64_t n, std::uint64_t least, std::uint64_t most) noexcept {
     if (n - least <= most - least) return n;  // modulo 2⁶⁴, as the first capacity's worth of `least` is
     broken_ = true;
     return least;
   }
+  static std::uint64_t behind_skip(std::uint64_t from) { return (from + capacity - 1) / capacity * capacity; }
+
+  /// What the reader has given back. It may not have heard yet that the writer has started over.
+  std::uint64_t seen_read(std::memory_order order = std::memory_order_acquire) noexcept {
+    const std::uint64_t n = shared_->read.load(order);
+    return n == skipped_ ? begun_ : bounded(n, std::max(begun_, mine_ - std::min(mine_, capacity)), mine_);
+  }
+  std::size_t room(std::memory_order order = std::memory_order_acquire) noexcept {
+    return capacity - static_cast<std::size_t>(mine_ - seen_read(order));
+  }
+  bool is_all_read() noexcept { return seen_read() == mine_; }
+  void start_over() noexcept {
+    skipped_ = mine_;
+    begun_ = mine_ = behind_skip(mine_);
+    shared_->skipped.store(skipped_, std::memory_order_relaxed);  // counts with what is published next
+  }
 
   descriptor memory_;
   segment* shared_ = nullptr;
-  std::uint64_t mine_ = 0;  ///< written or read so far
+  std::uint64_t mine_ = 0;     ///< written or read so far, and what was skipped
+  std::uint64_t skipped_ = 0;  ///< of the writer: from where it skipped last …
+  std::uint64_t begun_ = 0;    ///< … and to where
   bool broken_ = false;
 };
 
