@@ -47,10 +47,12 @@ constexpr int eager_pair_looks = 8 * eager_looks;
 constexpr unsigned quick_calls_a_note = 16;
 /// About what it takes a line to get to another core and back.
 constexpr int pauses_before_answer = 2;
-/// To copy so much takes as long as a sleeper takes to be woken.
+/// Of what a peer copies: waiting for more is worth a look as long as the copy.
 constexpr std::size_t much_to_copy = 64 * 1024;
-/// For what a peer copies.
+/// For a peer's copy.
 constexpr std::chrono::nanoseconds longest_look = std::chrono::milliseconds{1};
+/// So many long messages at most are waited for without such a look, when looks in a row did not pay.
+constexpr int most_left_out = 63;
 
 /// Made with the first rank, as long as there is some.
 const failure_ptr& out_of_memory() {
@@ -712,7 +714,8 @@ rank_cell::pairs_end rank_cell::perform_pairs(std::span<const pair_call> calls, 
 }
 
 void rank_cell::waited_for_pairs(std::chrono::nanoseconds time, std::size_t bytes) noexcept {
-  pairs_waited_ = time_without_copies(time, bytes);
+  // Where much is copied, it has been looked for as long as that takes.
+  pairs_waited_ = bytes < much_to_copy ? time_without_copies(time, bytes) : time;
 }
 
 /// Looks for as long as that has paid lately. True: all are performed. @param send nothing but a send that is to be taken @param bytes of all
@@ -732,7 +735,8 @@ bool rank_cell::look_at_pairs(bool send, std::size_t bytes) {
     status = state_.look_at_pairs(*out_, i % eager_looks == eager_looks - 1);
   }
   // A peer that copies much at the moment is soon through. Who sleeps then is told by a message, and copies are the system's.
-  if (status == pair_status::waiting && bytes >= much_to_copy && waiting_.spin > 0 && !cores.is_shared(rank())) {
+  if (status == pair_status::waiting && bytes >= much_to_copy && waiting_.spin > 0 && !cores.is_shared(rank()) &&
+      --long_looks_.left_out < 0) {
     const auto until =
         clock::now() + std::min<std::chrono::nanoseconds>(brief_sleep + copying_time(bytes), longest_look);
     do
@@ -740,7 +744,10 @@ bool rank_cell::look_at_pairs(bool send, std::size_t bytes) {
         pause_core();
         status = state_.look_at_pairs(*out_);
       }
-    while (status == pair_status::waiting && clock::now() < until);
+    while (status == pair_status::waiting && inbox_.empty() && clock::now() < until);
+    const bool paid = status != pair_status::waiting;
+    long_looks_.next = paid ? 0 : std::min(2 * long_looks_.next + 1, most_left_out);
+    long_looks_.left_out = long_looks_.next;
   }
   if (status != pair_status::waiting) return status == pair_status::performed;
   // Whoever has the core meanwhile may perform it.

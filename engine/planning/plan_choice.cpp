@@ -19,6 +19,8 @@ namespace {
 
 /// A slice should stay in L2 between the rank that writes and the one that reads it, and be long beside a message's latency.
 constexpr std::size_t automatic_chunk = 256 * 1024;
+/// A connection is a pipeline by itself: the receiver reads what the sender is still writing. So a slice is long beside the asking for its place.
+constexpr std::size_t automatic_chunk_between_hosts = 1024 * 1024;
 /// A score that only reads and writes other ranks' buffers gains nothing from slices, except that it can be cancelled between them.
 constexpr std::size_t uncut_pass = std::size_t{16} << 20;
 /// Of all ranks' programs of a plan together: some 200 MB.
@@ -263,10 +265,11 @@ std::vector<cutting> plan_choice::cuts(const contender& c, const planning_task& 
     channels = {1};
     for (int n = 2; n <= most_channels && n * task.ranks() <= costs(task).machine.cores; n *= 2) channels.push_back(n);
   }
-  const std::size_t chunk = options_.chunk_bytes > 0        ? options_.chunk_bytes
-                            : task.selected.chunk_bytes > 0 ? task.selected.chunk_bytes
-                            : whole.moves_chunks            ? automatic_chunk
-                                                            : uncut_pass;
+  const std::size_t chunk = options_.chunk_bytes > 0                       ? options_.chunk_bytes
+                            : task.selected.chunk_bytes > 0                ? task.selected.chunk_bytes
+                            : !whole.moves_chunks                          ? uncut_pass
+                            : task.where.farthest_link() == reach::network ? automatic_chunk_between_hosts
+                                                                           : automatic_chunk;
   const std::size_t chunk_elements = std::max<std::size_t>(1, chunk / size_of(c.work_type));
   std::vector<cutting> found;
   for (const int wanted : channels) {
@@ -331,7 +334,8 @@ std::string plan_choice::why_no_slots(const planning_task& task) const {
                     most = exchange ? most_exchanged_bytes(task.ranks()) : most_slot_bytes;
   if (bytes <= most) return {};
   return "slots are for at most " + std::to_string(most) + " bytes in all blocks together of " +
-         std::to_string(task.ranks()) + " ranks, not " + std::to_string(bytes);
+         std::to_string(task.ranks()) + " ranks, not " +
+         (bytes < std::numeric_limits<std::size_t>::max() ? std::to_string(bytes) : "more than can be counted");
 }
 
 namespace {

@@ -11,17 +11,22 @@ namespace troupe {
 
 namespace {
 
-/// Ranks whose own communicator never came to be. They leave when nobody holds the lock any more: others may wait for them in a shrink, whose answer
+/// A rank whose own communicator never came to be. It leaves when nobody holds the lock any more: others may wait for it in a shrink, whose answer
 /// may come at once.
-struct leavers {
-  std::vector<std::pair<std::shared_ptr<communicator_state>, rank_t>> all;
-  void operator()(const std::shared_ptr<communicator_state>& part, rank_t place) { all.emplace_back(part, place); }
+struct leaver {
+  std::shared_ptr<communicator_state> part;
+  rank_t place = -1;
   void leave() const {
-    for (const auto& [part, place] : all) {
-      part->shrunk.leave(part, place);
-      part->cell(place).leave();
-    }
+    part->shrunk.leave(part, place);
+    part->cell(place).leave();
   }
+};
+
+/// All of a transition, in which nothing may fail.
+struct leavers {
+  explicit leavers(std::size_t most) { all.reserve(most); }
+  std::vector<leaver> all;
+  void operator()(const std::shared_ptr<communicator_state>& part, rank_t place) { all.push_back({part, place}); }
 };
 
 }  // namespace
@@ -41,23 +46,24 @@ std::shared_ptr<communicator_state> divisions::take(epoch_t which, int color, ra
                                                     std::span<const rank_t> members,
                                                     const std::function<std::shared_ptr<communicator_state>()>& make) {
   const auto ranks_here = [](const std::shared_ptr<communicator_state>& part) { return part->table->cells().size(); };
-  leavers gone;
+  leavers gone{members.size()};
   std::shared_ptr<communicator_state> part;
   {
     const auto held = lock();
     part = parts_.take(which, color, taker, members, make, ranks_here, std::ref(gone));
   }
-  gone.leave();
+  for (const leaver& each : gone.all) each.leave();
   return part;
 }
 
 void divisions::give_up(epoch_t which, rank_t rank) {
-  leavers gone;
+  leaver gone;  // who gives up may be out of memory
   {
     const auto held = lock();
-    parts_.give_up(which, rank, std::ref(gone));
+    const auto note = [&](const std::shared_ptr<communicator_state>& part, rank_t place) { gone = {part, place}; };
+    parts_.give_up(which, rank, std::cref(note));
   }
-  gone.leave();
+  if (gone.part != nullptr) gone.leave();
 }
 
 std::size_t divisions::open() const {

@@ -253,7 +253,8 @@ namespace {
 
 /// glibc copies by the processor's string instruction up to the size of its second cache, on AMD's processors (`ld.so --list-tunables`:
 /// x86_rep_movsb_threshold; the upper bound is not listed), and by vectors beyond. Lines that another core has read or written the instruction takes
-/// over without reading them first: 2 MiB to where the other core has read before takes 54 µs by pieces and 220 at once (EPYC of 2024).
+/// over without reading them first: a scatter of 1 MiB between two processes takes 34 µs by pieces and 137 at once, on two cores without a common cache
+/// (`troupe launch -n 2 build/release/bench/contenders/troupe_ranks join 1 scatter:1048576`).
 constexpr std::size_t longest_string_copy = 256 * 1024;
 
 void copy_in_pieces(std::byte* to, const std::byte* from, std::size_t bytes) {

@@ -268,7 +268,7 @@ void see_who_uses(direct_program& made) {
     const block_run own = input_blocks(made.what, static_cast<int>(ranks), made.root, static_cast<rank_t>(r));
     std::int64_t left = own.count * made.parts;
     for (const std::uint32_t operand : inputs) left -= made.operands[operand].count;
-    if (left <= 0) inputs.clear();  // nothing that others need not have, or some of it twice
+    if (left <= 0) inputs.clear();  // others read all of it, or some of it several times: it is brought whole
   }
   for (std::size_t r = 0; r < ranks; ++r)
     if (!written[r]) made.used[r].outputs.clear();

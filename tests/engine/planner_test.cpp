@@ -542,6 +542,13 @@ TEST_CASE("automatic chunks are a few hundred KiB") {
   const std::size_t bytes = largest_slice(*made) * sizeof(float);
   CHECK(bytes >= 64 * 1024);
   CHECK(bytes <= 512 * 1024 + 256);
+  // A connection between hosts is a pipeline by itself.
+  layout hosts = layout::flat(2);
+  hosts.homes = {{0, 0}, {1, 1}};
+  const auto between = p.plan_for(all_reduce_of(std::size_t{1} << 24), hosts);
+  const std::size_t longer = largest_slice(*between) * sizeof(float);
+  CHECK(longer > 512 * 1024);
+  CHECK(longer <= 1024 * 1024 + 256);
 }
 
 TEST_CASE("blocks of different sizes") {

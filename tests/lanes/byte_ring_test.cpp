@@ -120,6 +120,28 @@ TEST_CASE("numbers that cannot be are noticed by either side") {
   static_cast<void>(ring.writer.write(some.data(), some.size()));
   CHECK(ring.writer.broken());
   ::munmap(words, 4096);
+  // A count of long ago, where the writer began, or where it started over.
+  for (const bool after_a_skip : {false, true}) {
+    CAPTURE(after_a_skip);
+    both other;
+    auto* const counts = static_cast<std::atomic<std::uint64_t>*>(
+        ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, other.writer.get(), 0));
+    std::vector<std::byte> much(200'000);
+    const auto pass_on = [&](std::size_t written, std::size_t read) {
+      CHECK(other.writer.write(much.data(), written) == written);
+      static_cast<void>(other.writer.publish());
+      CHECK(other.reader.read(much.data(), read) == read);
+      static_cast<void>(other.reader.give_back());
+    };
+    const std::uint64_t old = after_a_skip ? 100'000 : 0;
+    if (after_a_skip) pass_on(old, old);
+    pass_on(much.size(), much.size() - 1);
+    CHECK(other.writer.write(much.data(), much.size()) == much.size());
+    counts[128 / 8].store(old);
+    CHECK(other.writer.write(much.data(), much.size()) < much.size());
+    CHECK(other.writer.broken());
+    ::munmap(counts, 4096);
+  }
 }
 
 TEST_CASE("memory that could shrink, or has another size, is not taken") {

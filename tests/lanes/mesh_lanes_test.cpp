@@ -104,7 +104,7 @@ TEST_CASE("what is short stays on the first connection, and all lanes carry the 
   epoch_t epoch = of_send;
   std::size_t longest = stripe_bytes, longer = 4'000'000;
   SUBCASE("sends") {}
-  SUBCASE("chunks of collectives, which are not announced") { epoch = 5, longest = most_settled, longer = 900'000; }
+  SUBCASE("chunks of collectives, which are not announced") { epoch = 5, longest = most_settled, longer = 250'000; }
   for (int i = 0; i < 20; ++i) send(longest, epoch);
   send(most_unasked, of_send);
   const auto all_come = [&] { return job.heard[1]->chunks.load() == static_cast<int>(data.size()); };

@@ -181,7 +181,7 @@ TEST_CASE("whoever lets go of a buffer that waits to be sent may change it") {
   frame_head head;
   head.communicator = 9;
   for (std::uint32_t i = 0; i < 30; ++i) {
-    made.push_back(payload(1'000'000, i));
+    made.push_back(payload(250'000, i));
     job.each[0]->send_chunk(1, head, some_chunk(made.back(), 5, i));
   }
   job.each[0]->let_go(9, 0, 5, -1, true);
@@ -360,7 +360,7 @@ TEST_CASE("a chunk is received into the place that was offered for it, and into 
   frame_head head;
   head.communicator = 9;
   head.to = 1;
-  const std::size_t bytes = 900'000;
+  const std::size_t bytes = 250'000;
   std::vector<std::byte> place(bytes), other(bytes, std::byte{9});
   const auto offer = [&](std::uint32_t sequence, std::vector<std::byte>& where, std::size_t length) {
     job.each[1]->places(0).offer(9, 1, {77, 5, 0, 0, sequence, length, where.data()});

@@ -69,11 +69,17 @@ void direct_performer::map_what_is_shared(rank_t which) {
 
 /// To where others look for it. @param some what others read, where each rank performs its own copies
 void direct_performer::copy_input(std::byte* to, std::span<const std::uint32_t> some) const {
+  std::size_t begin = 0, end = 0;  // of neighbours that are copied at once
   for (const std::uint32_t operand : some) {
     const cell_range& at = code_->operands[operand];
     const std::size_t offset = sizes().offset(at);
-    troupe::copy(to + offset, mine_.input + offset, sizes().elements(at) * sizes().element_size());
+    if (offset != end) {
+      troupe::copy(to + begin, mine_.input + begin, end - begin);
+      begin = offset;
+    }
+    end = offset + sizes().elements(at) * sizes().element_size();
   }
+  troupe::copy(to + begin, mine_.input + begin, end - begin);
   if (!some.empty()) return;
   if (sizes().equal()) return troupe::copy(to, mine_.input, sizes().bytes_of_own(true));
   const auto lengths = sizes().own_blocks(true);

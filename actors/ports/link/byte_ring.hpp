@@ -141,7 +141,9 @@ private:
   /// What the reader has given back. It may not have heard yet that the writer has started over.
   std::uint64_t seen_read(std::memory_order order = std::memory_order_acquire) noexcept {
     const std::uint64_t n = shared_->read.load(order);
-    return n == skipped_ ? begun_ : bounded(n, std::max(begun_, mine_ - std::min(mine_, capacity)), mine_);
+    // One that has not heard of it has read nothing since, so there cannot be more than the room then.
+    if (n == skipped_ && mine_ - begun_ <= capacity) return begun_;
+    return bounded(n, std::max(begun_, mine_ - std::min(mine_, capacity)), mine_);
   }
   std::size_t room(std::memory_order order = std::memory_order_acquire) noexcept {
     return capacity - static_cast<std::size_t>(mine_ - seen_read(order));

@@ -62,8 +62,9 @@ constexpr bool has_chunk_body(frame_kind kind) {
 
 /// Of a send; longer ones are announced. Below, what is announced would lose more to the way there and back than a copy takes.
 inline constexpr std::size_t most_unasked = 128 * 1024;
-/// Of a collective's chunks, of which only as many as there are credits are under way, and most find their place waiting.
-inline constexpr std::size_t most_unasked_of_collectives = 1024 * 1024;
+/// Of a collective's chunks, of which only as many as there are credits are under way, and most find their place waiting. What does not is copied
+/// once more, and what is written meanwhile waits behind it.
+inline constexpr std::size_t most_unasked_of_collectives = 256 * 1024;
 constexpr bool is_announced(epoch_t epoch, std::size_t bytes) {
   return bytes > ((epoch & point_to_point) != 0 ? most_unasked : most_unasked_of_collectives);
 }

@@ -138,6 +138,8 @@ shrink_desk::reception shrink_desk::heard(std::uint32_t from, communicator_id of
       out.send(from, of, {what.number, {kind::absent, 0, 0, {}, {}}});
       return reception::taken;
     }
+    if (const agreement asked{known->second, here_}; asked.find(from) == nullptr || !asked.can_be(from, what.what))
+      return reception::nonsense;
     begin(which, known->second, out);
     at = agreements_.find(which);
   }

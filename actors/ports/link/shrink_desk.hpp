@@ -9,8 +9,8 @@
 // An agreement begins with the first of its words that arrives, or with this process's contribution. To whoever asks, a process whose ranks have all
 // left answers `absent`. A process that is lost, for the job or for one communicator, is gone from all agreements, also from those that begin later.
 //
-// Bounds: an agreement that has its answer is kept for processes that have not heard it yet, the last `most_decided` of them; one that has none is
-// kept until all ranks here have left, or for as long as somebody here waits for it.
+// Bounds: an agreement that has its answer is kept for processes that have not heard it yet, the last `most_decided` of them. One that has none is kept
+// until all ranks here have left; one to which they have contributed beyond that, until it has its answer.
 
 #include <cstdint>
 #include <deque>

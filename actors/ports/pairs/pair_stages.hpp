@@ -6,7 +6,7 @@
 // A place for each destination and slot of its lane, for short messages: it is the message's for as long as the slot is (pair_board.hpp, 2). And one
 // place for a long message, to whomever: while that has not been taken, the system copies further ones. The receiver only reads a place.
 // Owner: the sender's pairs, on its rank's turn. Memory: 2 MiB a rank at most for the short ones, from the first on, of which the system gives what is
-// written to; for the long ones as much as the longest has needed: up to 2 MiB, and up to 16 if there are several of such a length. New memory
+// written to; for the long ones as much as the longest has needed: up to 2 MiB, and up to 16 once several were longer than that. New memory
 // costs as much as some copies by the system.
 
 #include <algorithm>
