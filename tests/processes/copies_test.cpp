@@ -75,7 +75,7 @@ void check_refused(const std::vector<ended>& all) {
 
 TEST_CASE("sends fail on both sides when a process may not copy any more") {
   // Longer than what is staged, so that the system has to copy it.
-  for (const std::size_t count : {600'000u, 3'000'000u})
+  for (const std::size_t count : {5'000'000u, 8'000'000u})
     check_refused(fails_without_copies(2, [&](communicator& comm) {
       std::vector<int> out(count, comm.rank()), in(count, -1);
       comm.send_recv(out, 1 - comm.rank(), in, 1 - comm.rank());
