@@ -43,7 +43,7 @@ job_links::job_links(mesh_options options, roster in, std::uint32_t here, const 
                      std::vector<descriptor> listeners, arena& memory, std::shared_ptr<spdlog::logger> log)
     : log_(std::move(log)),
       desk_(here),
-      mesh_(options, std::move(in), here, key, std::move(listeners), memory, *this) {}
+      mesh_(std::move(options), std::move(in), here, key, std::move(listeners), memory, *this) {}
 
 job_links::~job_links() = default;
 
