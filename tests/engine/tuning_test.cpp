@@ -318,6 +318,25 @@ TEST_CASE("a fit finds the constants that made the measurements") {
   CHECK(found.ll_line_ns == doctest::Approx(30).epsilon(0.3));
 }
 
+TEST_CASE("a fit finds what frames between processes cost, and leaves the actors as they are") {
+  tuning truth = assumed_tuning();
+  truth.ring_message_ns = 2500, truth.ring_kilobyte_ns = 60;
+  truth.socket_message_ns = 40000, truth.socket_kilobyte_ns = 900;
+  std::vector<calibration> measured;
+  for (const reach between : {reach::segment, reach::network})
+    for (const char* name : {"one_shot", "recursive_doubling", "ring"})
+      for (const std::size_t bytes : {8U, 2048U, 16384U, 131072U, 1U << 20})
+        measured.push_back({name, 2, bytes, message_protocol::simple, 0, between});
+  for (calibration& c : measured) c.seconds = calibration_model{c}.predict(truth);
+  tuning found = assumed_tuning();
+  CHECK(fit(found, measured) < 1.1);
+  CHECK(found.ring_message_ns == doctest::Approx(2500).epsilon(0.2));
+  CHECK(found.ring_kilobyte_ns == doctest::Approx(60).epsilon(0.3));
+  CHECK(found.socket_message_ns == doctest::Approx(40000).epsilon(0.2));
+  CHECK(found.socket_kilobyte_ns == doctest::Approx(900).epsilon(0.3));
+  CHECK(found.actor_message_ns == truth.actor_message_ns);
+}
+
 // -- forced protocols -------------------------------------------------------------------------------------------------
 
 TEST_CASE("a call's protocol is kept to, or refused") {
