@@ -62,6 +62,8 @@ public:
   std::vector<lane_wait> waits() const { return performer ? performer->waits() : std::vector<lane_wait>{}; }
 
   // -- to the callers --
+  /// Somebody wants to hear of arrivals: a callback was set, or a caller waits for one. Who says so looks at what has arrived afterwards.
+  bool is_listened_to() const noexcept { return has_callbacks_.load() || listens_.load(); }
   /// Something has arrived. What callbacks throw is dropped; they run here, one after the other.
   void tell() noexcept {
     while (told_.load() < arrivals()) {
@@ -91,11 +93,12 @@ public:
   /// Called whenever the piece arrives, in this repetition and later ones; at once if it has arrived.
   void then(int piece, callback what) {
     auto kept = std::make_shared<callback>(std::move(what));
+    has_callbacks_.store(true);
     {
       const std::lock_guard lock(mutex_);
       callbacks_[static_cast<std::size_t>(piece)] = {kept, false};
     }
-    if (arrived(piece)) call_back(piece);
+    if (arrivals() > 0 && arrived(piece)) call_back(piece);  // the count is what is_listened_to() is in one order with
   }
 
 private:
@@ -123,6 +126,7 @@ private:
 
   std::mutex mutex_;  ///< once a piece that arrives
   std::vector<listener> callbacks_;
+  std::atomic<bool> has_callbacks_{false};
   std::atomic<int> told_{0};
   std::atomic<bool> telling_{false};
   std::atomic<std::thread::id> teller_{};

@@ -51,8 +51,6 @@ constexpr int pauses_before_answer = 2;
 constexpr std::size_t much_to_copy = 64 * 1024;
 /// For a peer's copy.
 constexpr std::chrono::nanoseconds longest_look = std::chrono::milliseconds{1};
-/// So many long messages at most are waited for without such a look, when looks in a row did not pay.
-constexpr int most_left_out = 63;
 
 /// Made with the first rank, as long as there is some.
 const failure_ptr& out_of_memory() {
@@ -75,7 +73,7 @@ rank_cell::rank_cell(rank_state_options options, arena& memory, shared_spaces& s
       host_(&host),
       no_memory_(&out_of_memory()),
       waiting_(waiting),
-      visits_(state_.crowded()),
+      visits_(state_.crowded() && waiting.spin == 0),
       spin_(waiting.spin) {}
 
 rank_cell::~rank_cell() {
@@ -146,10 +144,11 @@ bool rank_cell::wake_caller() noexcept {
   return true;
 }
 
-/// Somebody shall take the turn.
+/// Somebody shall take the turn. Without a core to spare a thread that is woken takes one from those that compute or wait: whoever waits next comes here,
+/// or the rank's caller, or the attendant.
 void rank_cell::summon(bool urgent) noexcept {
   if (wake_caller()) return;
-  if (!urgent && tenders_.load() > 0) {
+  if (!urgent && (!waiting_.spare || tenders_.load() > 0)) {
     if (const care now = unattended.load(); now != care::left && now != care::seen) unattended.store(care::left);
     return host_->unattended(*this);
   }
@@ -258,7 +257,7 @@ bool rank_cell::drain() noexcept {
 // -- the turn -------------------------------------------------------------------------------------------------------------
 
 /// While it lives, ranks that hear of something on this thread are visited at its end, by this thread, in place of waking another one for each: where
-/// there are no more cores than ranks such a thread would only take somebody else's. What is copied then is still in this core's cache.
+/// there are more ranks than cores such a thread would only take somebody else's. What is copied then is still in this core's cache.
 class rank_cell::visits {
 public:
   explicit visits(const rank_cell& from) : outer_(place.visits) {
@@ -343,7 +342,7 @@ steady_time rank_cell::tick() noexcept {
   } else {
     held_.exchange(holder::nobody);
   }
-  if (urgent_.load()) [[unlikely]]
+  if (urgent_.load() && !inbox_.empty()) [[unlikely]]
     summon(true);
 }
 
@@ -354,7 +353,7 @@ void rank_cell::end_turn(care of_rest) noexcept {
   if (!pending && !state_.has_ended() && !state_.has_arrivals() && !broke_down_) [[likely]] {
     if (pending_.load(std::memory_order_relaxed)) pending_.store(false);
     held_.exchange(holder::nobody);
-    if (urgent_.load()) summon(true);
+    if (urgent_.load() && !inbox_.empty() && !visits::add(*this)) summon(true);
     return;
   }
   if (pending_.load(std::memory_order_relaxed) != pending) pending_.store(pending);
@@ -368,8 +367,8 @@ void rank_cell::end_turn(care of_rest) noexcept {
   if (deserted) deserted_.store(true);
   held_.exchange(holder::nobody);
   if (nic != nullptr) nic->wake();
-  if (const bool urgent = urgent_.load(); urgent || (pending && !inbox_.empty())) {
-    if (urgent || !visits::add(*this)) summon(urgent);  // this thread is going to look once more
+  if (const bool urgent = urgent_.load(); (urgent || pending) && !inbox_.empty()) {
+    if (!visits::add(*this)) summon(urgent);  // else this thread is going to look once more
   } else if (deserted) wake_caller();
   if (again && of_rest != care::timed) [[unlikely]]
     host_->attend(*this);
@@ -388,9 +387,23 @@ void rank_cell::hear(const std::shared_ptr<operation_parts>& whose) noexcept {
 
 /// W2 of what it has heard. Who turns it now and then, or sleeps on a board, sees to it himself.
 void rank_cell::take_news() noexcept {
-  if (tenders_.load() > 0 || is_held() || !try_turn()) return notify(false);
-  turn();
-  end_turn();
+  if (tenders_.load() > 0) notify(false);
+  else notify_from_here(false);
+}
+
+/// As notify(), of a thread that would rather take the turn itself than wake another one for it: whoever had it when the thread wanted it may just
+/// have given it back. @pre W1, and the thread is neither in a callback nor gathering
+void rank_cell::notify_from_here(bool urgent) {
+  const visits others{*this};
+  while (true) {
+    if (try_turn()) {
+      turn();
+      return end_turn();
+    }
+    if (urgent) urgent_.store(true);
+    if (const holder by = held_.load(); by != holder::nobody)
+      if (by != holder::call || !urgent || !call_has_ended()) return wake_holder();
+  }
 }
 
 void rank_cell::announce(const std::shared_ptr<operation_parts>& which) noexcept {
@@ -405,7 +418,8 @@ void rank_cell::announce(const std::shared_ptr<operation_parts>& which) noexcept
   if (which->queued.exchange(true)) return;  // who reads it sees what was ready before
   which->wake.what = which;
   inbox_.add(&which->wake);
-  notify(false);
+  if (place.gathering != nullptr || in_callback()) notify(false);
+  else notify_from_here(false);
 }
 
 /// What ends inside a callback is told after it: else a callback that begins the next operation would call itself.
@@ -447,6 +461,7 @@ void rank_cell::leave() {
 }
 
 void rank_cell::run() {
+  const visits others{*this};
   if (!try_turn()) return;
   turn();
   end_turn();
@@ -458,7 +473,12 @@ void rank_cell::submit(operation_ptr op) {
   thread_place& here = place;
   const visits others{*this};
   const bool turn = here.gathering != nullptr ? here.gathering->take(*this) : try_turn();
-  if (!turn) return push(std::move(op), true);
+  if (!turn) {
+    const bool elsewhere = here.gathering != nullptr || here.telling != nullptr || takes_long(*op, state_.ranks());
+    if (elsewhere) return push(std::move(op), true);
+    inbox_.push(std::move(op));
+    return notify_from_here(true);
+  }
   drain();
   enter(op);
   if (here.gathering != nullptr) return;
@@ -736,7 +756,7 @@ bool rank_cell::look_at_pairs(bool send, std::size_t bytes) {
   }
   // A peer that copies much at the moment is soon through. Who sleeps then is told by a message, and copies are the system's.
   if (status == pair_status::waiting && bytes >= much_to_copy && waiting_.spin > 0 && !cores.is_shared(rank()) &&
-      --long_looks_.left_out < 0) {
+      long_looks_.due()) {
     const auto until =
         clock::now() + std::min<std::chrono::nanoseconds>(brief_sleep + copying_time(bytes), longest_look);
     do
@@ -745,9 +765,7 @@ bool rank_cell::look_at_pairs(bool send, std::size_t bytes) {
         status = state_.look_at_pairs(*out_);
       }
     while (status == pair_status::waiting && inbox_.empty() && clock::now() < until);
-    const bool paid = status != pair_status::waiting;
-    long_looks_.next = paid ? 0 : std::min(2 * long_looks_.next + 1, most_left_out);
-    long_looks_.left_out = long_looks_.next;
+    long_looks_.looked(status != pair_status::waiting);
   }
   if (status != pair_status::waiting) return status == pair_status::performed;
   // Whoever has the core meanwhile may perform it.
@@ -768,7 +786,16 @@ void rank_cell::help_briefly() {
 
 void rank_cell::help(const completion& done, steady_time until) {
   if (in_callback()) return;
-  while (!done.done() && try_turn() && help_in_turn(until)) {}
+  int looks = 0;  // at the turn of another thread: a peer's, which had news for this rank, soon gives it back
+  while (!done.done()) {
+    if (try_turn()) {
+      if (!help_in_turn(until)) return;
+      looks = 0;
+    } else {
+      if (looks++ == std::min(eager_looks, waiting_.spin)) return;
+      pause_core();
+    }
+  }
 }
 
 void rank_cell::submit_and_help(std::span<const operation_ptr> ops) {

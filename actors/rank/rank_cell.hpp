@@ -265,6 +265,7 @@ private:
   bool is_held() const noexcept { return held_.load() != holder::nobody; }
   class visits;
   void take_news() noexcept;
+  void notify_from_here(bool urgent);
   bool take_turn(holder by) noexcept;
   bool turn_for_call() noexcept;
   bool may_begin_in_turn() noexcept;
@@ -313,10 +314,7 @@ private:
   waiting_policy waiting_;
   std::chrono::nanoseconds pairs_waited_{-1};  ///< the caller's own; −1: learned
   core_leaver leaver_;                         ///< of whoever has the turn
-  struct {
-    int left_out = 0;  ///< still to come
-    int next = 0;      ///< after the next one that does not pay
-  } long_looks_;       ///< see look_at_pairs()
+  seldom_looks long_looks_;                    ///< see look_at_pairs()
   std::atomic<bool> has_barrier_{process_barrier_works(barrier_of::this_process)};
   const bool visits_;         ///< what others hear of this rank's turn is done by its thread
   int spin_;                  ///< looks of a caller before it does anything else; follows what has paid lately

@@ -104,6 +104,7 @@ void rank_state::note_arrival(epoch_t epoch) {
   const auto at = under_way_.find(epoch);
   if (at == under_way_.end()) return;
   const std::shared_ptr<operation_parts>& parts = at->second->parts;
+  if (!parts->is_listened_to()) return;
   if (parts->listed.exchange(true)) return;  // whoever takes it off the list tells what has arrived by then
   parts->next_listed = std::exchange(arrivals_, parts);
 }

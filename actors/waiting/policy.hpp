@@ -108,6 +108,22 @@ private:
   int futile_ = 0;  ///< looks in a row
 };
 
+/// Looks that cost much, and are worth it only if they find something: after one that did not, the next one is left out, after that three, and so on.
+class seldom_looks {
+public:
+  /// Whether this one is to be made.
+  bool due() { return --left_out_ < 0; }
+  void looked(bool found) {
+    next_ = found ? 0 : std::min(2 * next_ + 1, most);
+    left_out_ = next_;
+  }
+
+private:
+  static constexpr int most = 63;
+  int left_out_ = 0;  ///< still to come
+  int next_ = 0;      ///< after the next one that finds nothing
+};
+
 /// Between two idle looks: leaves the core's resources to its other hyper-thread, and the power to others.
 inline void pause_core() noexcept {
 #if defined(__x86_64__) || defined(__i386__)

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "actors/waiting/core_leaver.hpp"
+#include "actors/waiting/crowded_core.hpp"
 #include "actors/waiting/policy.hpp"
 #include "actors/waiting/shared_cores.hpp"
 #include "actors/waiting/yielding.hpp"
@@ -97,6 +98,56 @@ TEST_CASE("waiting: where yields take long, a thread sleeps instead, and tries a
   now += yield_cost::rare * 2ms;
   loses(2ms);
   sleeps_for(yield_cost::least * 2ms);
+}
+
+TEST_CASE("waiting: a core is crowded if a yield gave it away, too, and for a while; one loss alone was somebody who "
+          "is gone") {
+  crowding core;
+  auto now = crowding::clock::time_point{1h};
+  const auto asked = [&](long given_away) {
+    CHECK(core.wants_count(now));
+    core.counted(given_away, now);
+    return core.says_so(now);
+  };
+  const auto waits = [&](std::chrono::nanoseconds time) {
+    CHECK_FALSE(core.wants_count(now));
+    now += time;
+  };
+  CHECK_FALSE(asked(0));
+  waits(crowding::between_questions);
+  CHECK(asked(1));        // so the thread yields, and asks again at once …
+  CHECK_FALSE(asked(1));  // … and nobody was there
+  waits(crowding::between_questions);
+  CHECK(asked(2));
+  CHECK(asked(3));
+  waits(crowding::between_questions);
+  CHECK(asked(3));  // believed
+  waits(crowding::between_questions);
+  CHECK(asked(7));  // each loss prolongs it
+  CHECK_FALSE(core.wants_count(now));
+  for (auto left = crowding::believed; left > 0ms; left -= crowding::between_questions) {
+    now += crowding::between_questions;
+    CHECK(asked(7) == (left > crowding::between_questions));
+  }
+}
+
+TEST_CASE(
+    "waiting: a look that did not pay is left out once, then three times, seven …, and one that paid brings it back") {
+  seldom_looks looks;
+  const auto left_out = [&] {
+    int times = 0;
+    while (!looks.due()) ++times;
+    return times;
+  };
+  CHECK(left_out() == 0);
+  for (const int times : {1, 3, 7, 15, 31, 63, 63}) {
+    looks.looked(false);
+    CHECK(left_out() == times);
+  }
+  looks.looked(true);
+  CHECK(left_out() == 0);
+  looks.looked(false);
+  CHECK(left_out() == 1);
 }
 
 TEST_CASE("waiting: who finds something begins again; who is woken for nothing does not yield again") {
