@@ -3,9 +3,8 @@
 
 #include <doctest/doctest.h>
 
-#include <array>
+#include <algorithm>
 #include <csignal>
-#include <numeric>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -70,13 +69,16 @@ void check_all(troupe::engine& engine, communicator& c, std::size_t count, bool 
 }  // namespace
 
 TEST_CASE("nvls between processes of a host has all right, whatever the sizes and wherever the data") {
-  for (const auto [processes, each] : {std::array{2, 1}, std::array{3, 1}, std::array{2, 2}, std::array{5, 1}}) {
-    CAPTURE(processes);
-    CAPTURE(each);
-    const auto all = run_processes(processes, [each = each](const member& m) {
+  struct shape {
+    int processes, ranks_each;
+  };
+  for (const shape s : {shape{2, 1}, {3, 1}, {2, 2}, {5, 1}}) {
+    CAPTURE(s.processes);
+    CAPTURE(s.ranks_each);
+    const auto all = run_processes(s.processes, [s](const member& m) {
       troupe::engine engine(by("nvls", ":inside"));
       engine.join(
-          each,
+          s.ranks_each,
           [&](communicator& c) {
             for (const std::size_t count : {0u, 1u, 3u, 100u, 5000u, 300'000u})
               for (const bool mapped : {false, true})

@@ -283,9 +283,9 @@ TEST_CASE("grouped: the order of NCCL's schedule, and its channels") {
   // Servers of three and one: who has nobody to meet leaves the step out.
   CHECK(order(one_lane(ragged({3, 1})), 1, 0) == std::pair{peers{2, 0, 3}, peers{0, 2, 3}});
   for (const int n : {2, 3, 6, 7, 9, 12, 16, 21}) {
-    const auto [to, from] = order(one_lane(layout::grid(n, 1)), 0, 0);
-    CHECK(std::set<rank_t>(to.begin(), to.end()).size() == static_cast<std::size_t>(n - 1));
-    for (std::size_t i = 0; i < to.size(); ++i) CHECK(to[i] == (n - from[i]) % n);
+    const auto met = order(one_lane(layout::grid(n, 1)), 0, 0);
+    CHECK(std::set<rank_t>(met.first.begin(), met.first.end()).size() == static_cast<std::size_t>(n - 1));
+    for (std::size_t i = 0; i < met.first.size(); ++i) CHECK(met.first[i] == (n - met.second[i]) % n);
   }
   // Channels: of a server step by step; of several the distance, and one more for each eight steps.
   stage on = on_layout(collective::all_to_all, layout::flat(6));
