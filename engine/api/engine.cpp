@@ -81,6 +81,14 @@ actors::runtime_options runtime_part(const engine_options& o, std::shared_ptr<sp
   return r;
 }
 
+/// Without places it is one rank, and which switches reduce.
+layout machine_layout_of(const std::string& text) {
+  if (!layout::leaves_places_open(text)) return layout::parse(text);
+  layout any = layout::flat(1);
+  any.reduces = layout::reduction_of(text);
+  return any;
+}
+
 }  // namespace
 
 // -- core -------------------------------------------------------------------------------------------------------------
@@ -88,8 +96,8 @@ actors::runtime_options runtime_part(const engine_options& o, std::shared_ptr<sp
 engine_core::engine_core(engine_options o)
     : options(checked(std::move(o))),
       offload(offload_wish_of(options)),
-      machine_layout(options.layout.empty() ? layout::flat(1) : layout::parse(options.layout)),
-      has_layout(!options.layout.empty()),
+      machine_layout(machine_layout_of(options.layout)),
+      has_layout(!layout::leaves_places_open(options.layout)),
       log(make_log(options.log_level)),
       lasting(std::make_shared<lasting_memory>(memory)),
       plans(options),
@@ -313,9 +321,10 @@ std::shared_ptr<communicator_state> found_world(const std::shared_ptr<engine_cor
                                             ": nobody would be killed");
   std::vector<int> places(static_cast<std::size_t>(ranks));
   for (int r = 0; r < ranks; ++r) places[static_cast<std::size_t>(r)] = r;
+  layout placement = core->has_layout ? core->machine_layout.subset(places) : layout::flat(ranks);
+  placement.reduces = core->machine_layout.reduces;
   const int number = core->worlds++;
-  return core->found(number == 0 ? "world" : "world" + std::to_string(number),
-                     core->has_layout ? core->machine_layout.subset(places) : layout::flat(ranks), places,
+  return core->found(number == 0 ? "world" : "world" + std::to_string(number), std::move(placement), places,
                      std::move(run));
 }
 
@@ -342,7 +351,9 @@ TROUPE_API actors::runtime& runtime_of(engine& of) {
 
 layout layout_of_job(engine& joined) {
   layout all = layout_of(runtime_of(joined).job()->all());
-  all.copies = runtime_of(joined).job()->copies();  // as the world communicator has it, so that plans are the same
+  // As the world communicator has them, so that plans are the same.
+  all.copies = runtime_of(joined).job()->copies();
+  all.reduces = layout::reduction_of(joined.options().layout);
   return all;
 }
 

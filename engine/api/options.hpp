@@ -69,6 +69,7 @@ struct nccl_options {
 
 struct engine_options {
   /// Where ranks sit: "8", "2x4" (servers × cards), "2x4x4" (× core groups), "2x2x4x1" (pods in front), "4+3" … (topology/layout/layout.hpp). Empty: flat.
+  /// ":inside", ":between", ":both": which switches reduce, and no places; all that a process of a job may say.
   std::string layout;
   int nic_ports = 1;  ///< per server
   /// Of every collective that offers it; "auto": the planner chooses; "^ring,tree": it chooses, but none of these.

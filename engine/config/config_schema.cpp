@@ -22,7 +22,8 @@ constexpr std::string_view levels = "fast|run_stable|size_stable|topology_stable
 constexpr std::array schema{
     config_setting{
         "engine.layout", text, "",
-        "where ranks sit: 8, 2x4 (servers x cards), 2x4x4 (x core groups), 2x2x4x1 (pods in front), 4+3; empty: flat"},
+        "where ranks sit: 8, 2x4 (servers x cards), 2x4x4 (x core groups), 2x2x4x1 (pods in front), 4+3; empty: flat; "
+        "behind it, or alone, which switches reduce: :inside"},
     config_setting{"engine.nic_ports", integer, "1", "NIC ports of a server", 1, 64},
     config_setting{"engine.choreography", text, "auto",
                    "of every collective that it offers; auto: the planner chooses; ^ring,bruck: but none of these"},

@@ -100,7 +100,8 @@ engine_options configuration::engine() const {
   engine_options o;
   o.layout = text("engine.layout");
   try {
-    if (!o.layout.empty()) layout::parse(o.layout);
+    if (!layout::leaves_places_open(o.layout)) layout::parse(o.layout);
+    layout::reduction_of(o.layout);
   } catch (const error& wrong) {
     refuse(at("engine.layout"), std::string{"engine.layout: "} + wrong.what());
   }

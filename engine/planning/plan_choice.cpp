@@ -157,6 +157,15 @@ std::string plan_choice::why_not_in_pieces(const contender& c, const planning_ta
   return why_not_partitioned(*c.lowered->notes);
 }
 
+/// Calls that are sent in pieces, or posted to a NIC, do not meet.
+bool plan_choice::meets_on_board(const planning_task& task) const {
+  const message_protocol said = task.what.protocol != message_protocol::unset
+                                    ? task.what.protocol
+                                    : parse_message_protocol(options_.protocol).value_or(message_protocol::automatic);
+  const bool may = said == message_protocol::automatic || said == message_protocol::direct;
+  return may && task.what.pieces == 0 && !task.what.offload && why_not_direct(task).empty();
+}
+
 void plan_choice::frame(contender& c, const planning_task& task, bool widened, bool scales_reads) {
   c.widened = widened;
   c.scales_reads = scales_reads;
@@ -172,6 +181,7 @@ void plan_choice::frame(contender& c, const planning_task& task, bool widened, b
   c.on.placement = task.placement;
   c.on.streams = options_.streams;
   c.on.through_scratch = options_.through_scratch || task.selected.through_scratch;
+  c.on.on_board = !staged && meets_on_board(task);
   c.why_rejected = library_.refusal(c.choreography, c.on);
 }
 

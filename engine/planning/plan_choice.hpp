@@ -165,6 +165,7 @@ private:
   std::size_t staged_elements(const contender& c, const planning_task& task, const lowered_score& whole) const;
   bool stages_whole_blocks(const contender& c, const planning_task& task) const;
   bool same_trees_in_place(const contender& c, const planning_task& task, const verdict& v);
+  bool meets_on_board(const planning_task& task) const;
   void frame(contender& c, const planning_task& task, bool widened, bool scales_reads);
   void prepare(contender& c, const planning_task& task, bool widened, bool scales_reads);
   void prepare_staged(contender& c, const planning_task& task) { prepare(c, task, task.rules.sums_in_f32, false); }

@@ -75,7 +75,7 @@ std::size_t hash_of(const score_key& key) {
   h.add(static_cast<std::uint64_t>(key.on.ranks));
   h.add(static_cast<std::uint64_t>(key.on.root));
   h.add((key.on.in_place ? 1u : 0u) | (key.on.uniform ? 2u : 0u) | (key.one_cell ? 4u : 0u) |
-        (key.rank_order_fold ? 8u : 0u) | static_cast<unsigned>(key.agreement) << 4 |
+        (key.rank_order_fold ? 8u : 0u) | static_cast<unsigned>(key.agreement) << 4 | (key.on.on_board ? 128u : 0u) |
         static_cast<std::uint64_t>(key.pieces) << 8);
   return static_cast<std::size_t>(h.state);
 }
@@ -83,9 +83,9 @@ std::size_t hash_of(const score_key& key) {
 bool same(const score_key& a, const score_key& b) {
   return a.choreography == b.choreography && a.on.what == b.on.what && a.on.ranks == b.on.ranks &&
          a.on.root == b.on.root && a.on.in_place == b.on.in_place && a.on.uniform == b.on.uniform &&
-         a.on.streams == b.on.streams && a.on.through_scratch == b.on.through_scratch && a.one_cell == b.one_cell &&
-         a.rank_order_fold == b.rank_order_fold && a.agreement == b.agreement && a.pieces == b.pieces &&
-         a.on.placement == b.on.placement;
+         a.on.streams == b.on.streams && a.on.through_scratch == b.on.through_scratch &&
+         a.on.on_board == b.on.on_board && a.one_cell == b.one_cell && a.rank_order_fold == b.rank_order_fold &&
+         a.agreement == b.agreement && a.pieces == b.pieces && a.on.placement == b.on.placement;
 }
 
 }  // namespace

@@ -69,6 +69,14 @@ selected_way as_nccl(const engine_options& options, const planning_task& task, c
                                              .op = task.what.reduction.kind,
                                              .machine = options.nccl,
                                              .tree = {}});
+  if (task.what.what == collective::all_to_all && task.what.uniform) {
+    const std::string why = why_not("grouped", task);
+    if (why.empty()) way.choreography = "grouped";
+    way.path.push_back(
+        "NCCL has no all_to_all, but groups of sends and receives, " +
+        (why.empty() ? "performed by grouped" : "which are skipped: grouped: " + why + "; the cost model chooses"));
+    return way;
+  }
   if (chosen.rows.empty() || !task.what.uniform) {
     way.path.push_back("NCCL has no choice for " + std::string{name(task.what.what)} + (task.what.uniform ? "" : "_v") +
                        "; the cost model chooses");

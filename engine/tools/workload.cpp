@@ -212,7 +212,7 @@ int ranks_of(const configuration& from) {
   const auto wanted = static_cast<int>(std::get<std::int64_t>(entry.value));
   const auto& where = from.at("engine.layout");
   const auto& text = std::get<std::string>(where.value);
-  if (text.empty()) return wanted == 0 ? 8 : wanted;
+  if (layout::leaves_places_open(text)) return wanted == 0 ? 8 : wanted;
   const int placed = layout::parse(text).size();
   const std::string which = "engine.layout \"" + text + "\" (" + place_of(where.origin) + ")";
   if (wanted > placed)
@@ -314,7 +314,11 @@ workload read_workload(const configuration& from, int processes) {
 }
 
 layout first_places(const std::string& layout_text, int ranks) {
-  if (layout_text.empty()) return layout::flat(ranks);
+  if (layout::leaves_places_open(layout_text)) {
+    layout flat = layout::flat(ranks);
+    flat.reduces = layout::reduction_of(layout_text);
+    return flat;
+  }
   layout whole = layout::parse(layout_text);
   if (whole.size() == ranks) return whole;
   std::vector<int> first(static_cast<std::size_t>(ranks));

@@ -48,7 +48,7 @@ struct engine_core : std::enable_shared_from_this<engine_core> {
 
   engine_options options;
   const offload_wish offload;
-  layout machine_layout;  ///< of the options; size 0 ranks when none was given
+  layout machine_layout;  ///< of the options; one rank if they say no places
   bool has_layout = false;
   std::shared_ptr<spdlog::logger> log;
   const std::shared_ptr<actors::caller_memory> memory = std::make_shared<actors::caller_memory>();

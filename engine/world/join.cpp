@@ -76,18 +76,19 @@ std::string nic_address_of(const engine_options& o) {
 
 /// What every process must have been told alike.
 std::string settings_of(const engine_options& o) {
-  std::string text =
-      "choreography = " + o.choreography + "\nplanner = " + o.planner + "\nhccl = " + std::string{name(o.hccl.device)} +
-      ' ' + std::to_string(o.hccl.buffer) + ' ' + (o.hccl.super_pod ? "super_pod " : "") + (o.hccl.aiv ? "aiv " : "") +
-      (o.hccl.aicpu_unfolded ? "aicpu_unfolded " : "") + (o.hccl.one_level ? "one_level " : "") +
-      std::string{name(o.hccl.level0)} + ' ' + std::string{name(o.hccl.level1)} + "\nnccl = " + text_of(o.nccl) +
-      "\nprotocol = " + o.protocol + "\nchannels = " + std::to_string(o.channels) +
-      "\nchunk_bytes = " + std::to_string(o.chunk_bytes) + "\ncredits = " + std::to_string(o.credits) +
-      "\nstreams = " + std::to_string(o.streams) + "\nthrough_scratch = " + (o.through_scratch ? "true" : "false") +
-      "\nscratch_bytes = " + std::to_string(o.scratch_bytes) + "\nlevel = " + std::string{name(o.level)} +
-      "\nagreement = " + std::string{name(o.agreement)} + "\noffload = " + o.offload +
-      "\nnic = " + (nic_address_of(o).empty() ? "process" : "host") +
-      "\ntls = " + (o.tls_certificate.empty() ? "no" : "yes") + "\n";
+  std::string text = "layout = " + o.layout + "\nchoreography = " + o.choreography + "\nplanner = " + o.planner +
+                     "\nhccl = " + std::string{name(o.hccl.device)} + ' ' + std::to_string(o.hccl.buffer) + ' ' +
+                     (o.hccl.super_pod ? "super_pod " : "") + (o.hccl.aiv ? "aiv " : "") +
+                     (o.hccl.aicpu_unfolded ? "aicpu_unfolded " : "") + (o.hccl.one_level ? "one_level " : "") +
+                     std::string{name(o.hccl.level0)} + ' ' + std::string{name(o.hccl.level1)} +
+                     "\nnccl = " + text_of(o.nccl) + "\nprotocol = " + o.protocol +
+                     "\nchannels = " + std::to_string(o.channels) + "\nchunk_bytes = " + std::to_string(o.chunk_bytes) +
+                     "\ncredits = " + std::to_string(o.credits) + "\nstreams = " + std::to_string(o.streams) +
+                     "\nthrough_scratch = " + (o.through_scratch ? "true" : "false") +
+                     "\nscratch_bytes = " + std::to_string(o.scratch_bytes) +
+                     "\nlevel = " + std::string{name(o.level)} + "\nagreement = " + std::string{name(o.agreement)} +
+                     "\noffload = " + o.offload + "\nnic = " + (nic_address_of(o).empty() ? "process" : "host") +
+                     "\ntls = " + (o.tls_certificate.empty() ? "no" : "yes") + "\n";
   for (const auto& [what, how] : o.choreography_of) text += "choreography." + what + " = " + how + "\n";
   for (const auto& [what, file] : o.score_files) text += "score_files." + what + " = " + file + "\n";
   return text;
@@ -239,7 +240,9 @@ void check_join(const engine_core& core, const join_options& options, int ranks_
     throw error(errc::invalid_argument, "this engine has joined its job already; a process needs one engine a job");
   if (core.has_layout)
     throw error(errc::bad_config,
-                "engine.layout is \"" + core.options.layout + "\", but a join finds the layout itself: leave it out");
+                "engine.layout is \"" + core.options.layout +
+                    "\", but a join finds the layout itself: leave it out, or say behind a colon alone which switches "
+                    "reduce, as in \":inside\"");
   if (core.options.faults.any())
     throw error(errc::bad_config, "engine.faults happen inside one process; a job of several has none");
   if (ranks_here < 1)
@@ -344,6 +347,7 @@ std::shared_ptr<communicator_state> found_job_world(engine_core& core, std::shar
     }
   layout placement = layout_of(all);
   placement.copies = core.runtime->job()->copies();
+  placement.reduces = core.machine_layout.reduces;
   auto world =
       core.found(core.has_grown ? "grown" : "world", std::move(placement), std::move(places), std::move(run), &part);
   world->part_has_name = core.has_grown;

@@ -31,5 +31,6 @@ extern const choreography nvls;
 extern const choreography nvls_tree;
 extern const choreography collnet_direct;
 extern const choreography collnet_chain;
+extern const choreography grouped;
 
 }  // namespace troupe::choreographies

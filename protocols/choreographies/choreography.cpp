@@ -42,7 +42,8 @@ constexpr auto built_in = std::to_array<const choreography*>({&c::ring,
                                                               &c::nvls,
                                                               &c::nvls_tree,
                                                               &c::collnet_direct,
-                                                              &c::collnet_chain});
+                                                              &c::collnet_chain,
+                                                              &c::grouped});
 
 /// Only grows, in place: who has a span of it keeps it.
 struct registry {

@@ -25,6 +25,8 @@ struct stage {
   int streams = 4;      ///< direct_full_mesh: exchanges under way at once (spec 4: C, 4–8)
   bool through_scratch =
       false;  ///< pairwise, direct_full_mesh: BCopy, through small scratch cells, instead of ZCopy between user buffers
+  /// Ranks reach each other's buffers, and meet at a board (fused.cpp): nvls takes that for the switch.
+  bool on_board = false;
   /// Not null: steps are counted there instead of written (tally_of), and the score has none.
   score_tally* counted = nullptr;
 };

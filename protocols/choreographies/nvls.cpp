@@ -6,6 +6,7 @@
 // switch read share c of every rank of the server and reduce it on the way; its multicast store goes up once, and from the switch to
 // everybody else (real switches send it back to the head, too, which has it already). So a rank sends a block and a share of it, and receives
 // as much, where a ring over n ranks sends and receives 2(n − 1)/n blocks.
+//   where ranks reach each other's memory, the board at which they meet is the switch: see "on a board"
 //   reduce_scatter is the first half, all_gather the second: each rank's block goes up once instead of n − 1 times
 //   nvls on several servers, where the network reduces, too: the heads of a share give the network their server's sum, which it reduces
 //   nvls_tree: the heads of a share pass their servers' sums up and down a binary tree; even shares take tree 0, odd ones tree 1
@@ -111,13 +112,62 @@ score all_reduce_by(const stage& on, std::string_view name, joined_by how) {
   return s.finish();
 }
 
+// -- on a board -------------------------------------------------------------------------------------------------------
+// The board's memory is the switch, its units are the switch's lanes (direct_program.hpp), and whoever is there performs them. A head's load-reduce
+// reads its share where each rank has it, its own first, and its multicast store writes the sum where each wants it: in one pass of the kernel, with
+// nothing in between, and nothing is sent but the syncs. Between processes the shares are read and written where all map them, or by way of
+// stages there (direct_board.hpp): a rank writes what it gives once, and reads what it gets once.
+
+constexpr int most_heads = 16;  ///< of one block; the board cuts long shares itself
+
+void load_reduce(lane_writer& me, const stage& on, rank_t head, cells share, cells sum) {
+  const auto of = [share](rank_t r) { return cells{share.buffer, r, share.first, share.count, share.blocks}; };
+  me.copy(of(head), sum);
+  for (int i = 1; i < on.ranks; ++i) me.reduce(of((head + i) % on.ranks), sum);
+}
+
+void multicast_store(lane_writer& me, const stage& on, rank_t head, cells what, cells target) {
+  for (int i = 1; i < on.ranks; ++i)
+    me.copy(what, cells{target.buffer, (head + i) % on.ranks, target.first, target.count, target.blocks});
+}
+
+void all_reduce_share(lane_writer& me, const stage& on, rank_t head) {
+  load_reduce(me, on, head, input[head], output[head]);
+  multicast_store(me, on, head, output[head], output[head]);
+}
+void reduce_scatter_share(lane_writer& me, const stage& on, rank_t head) {
+  load_reduce(me, on, head, input[head], output[0]);
+}
+void all_gather_share(lane_writer& me, const stage& on, rank_t head) {
+  me.copy_own(input[0], output[head]);
+  multicast_store(me, on, head, input[0], output[head]);
+}
+
+template <void (*share_of)(lane_writer&, const stage&, rank_t)>
+score by_heads_on_board(const stage& on) {
+  const bool one_block = block_count(on.what, on.ranks) == 1;
+  const int heads = one_block ? std::min(on.ranks, most_heads) : on.ranks;
+  score_builder s{on, "nvls", one_block ? heads : 1};
+  for (rank_t r = 0; r < on.ranks; ++r) {
+    auto me = s.lane(r);
+    me.sync();
+    if (r < heads) share_of(me, on, r);
+    me.sync();
+  }
+  return s.finish();
+}
+
+// -- by messages ------------------------------------------------------------------------------------------------------
+
 score all_reduce(const stage& on) {
+  if (on.on_board) return by_heads_on_board<all_reduce_share>(on);
   return all_reduce_by(on, "nvls", hierarchy{on.placement}.servers() > 1 ? joined_by::network : joined_by::nobody);
 }
 
 score all_reduce_tree(const stage& on) { return all_reduce_by(on, "nvls_tree", joined_by::tree); }
 
 score reduce_scatter(const stage& on) {
+  if (on.on_board) return by_heads_on_board<reduce_scatter_share>(on);
   const hierarchy where{on.placement};
   score_builder s{on, "nvls", 1};
   fabric_writer by = switches_inside(s, where).front();
@@ -131,6 +181,7 @@ score reduce_scatter(const stage& on) {
 }
 
 score all_gather(const stage& on) {
+  if (on.on_board) return by_heads_on_board<all_gather_share>(on);
   const hierarchy where{on.placement};
   score_builder s{on, "nvls", 1};
   fabric_writer by = switches_inside(s, where).front();
@@ -153,6 +204,7 @@ std::string refuses(const stage& on) {
   if (where.servers() > 1) {
     if (std::string why = needs_reduction_between(on); !why.empty()) return why + "; nvls_tree does without";
   }
+  if (on.on_board) return {};
   return lanes_fit(on, 2 * (2 + 3 * planes_of(where.size_of(0)))) ? "" : "more lanes than a verifier can take";
 }
 

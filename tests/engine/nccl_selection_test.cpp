@@ -261,7 +261,10 @@ TEST_CASE("planner nccl: what nobody performs is skipped, and what NCCL has no c
   named.choreography = "ring";
   CHECK(planner{named}.path(what, layout::grid(1, 8)).empty());
   what.what = collective::all_to_all;
-  CHECK(p.path(what, layout::grid(1, 8)).front().find("NCCL has no choice for all_to_all") != std::string::npos);
+  CHECK(p.path(what, layout::grid(1, 8)).front().find("performed by grouped") != std::string::npos);
+  CHECK(p.plan_for(what, layout::grid(2, 4))->choreography == "grouped");
+  what.what = collective::gather;
+  CHECK(p.path(what, layout::grid(1, 8)).front().find("NCCL has no choice for gather") != std::string::npos);
   CHECK(p.plan_for(what, layout::grid(1, 8)));
 }
 

@@ -293,6 +293,33 @@ TEST_CASE("a ring sums its chunks in different orders, so size_stable folds it i
   }
 }
 
+TEST_CASE("where ranks meet on a board, nvls takes that for the switch") {
+  planner p{with("nvls")};
+  layout threads = layout::flat(4), processes = threads;
+  threads.reduces = processes.reduces = fabric_reduction::inside;
+  for (int r = 0; r < 4; ++r) processes.homes.push_back({0, r});
+  processes.copies = true;
+  for (const layout& where : {threads, processes})
+    for (const collective what : {collective::all_reduce, collective::reduce_scatter, collective::all_gather})
+      for (const std::size_t count : {2u, 300u, 1000000u}) {
+        CAPTURE(where.to_string());
+        CAPTURE(name(what));
+        CAPTURE(count);
+        const auto made = p.plan_for(call_of(what, count), where);
+        CHECK(made->choreography == "nvls");
+        REQUIRE(made->direct() != nullptr);
+        CHECK(made->direct()->between_processes == !where.homes.empty());
+        CHECK(made->notes->switches.empty());
+      }
+  // Nobody meets there whose messages are to be sent, or who has no memory in common; half floats are added in one pass.
+  call sent = all_reduce_of(1000);
+  sent.protocol = message_protocol::simple;
+  CHECK(p.plan_for(sent, threads)->notes->switches.size() == 1);
+  CHECK(p.plan_for(all_reduce_of(1000), layout::parse("1x4:inside"))->notes->switches.size() == 1);
+  CHECK(p.plan_for(all_reduce_of(1000, datatype::f16), processes)->direct() != nullptr);
+  CHECK(p.plan_for(all_reduce_of(1000, datatype::f32, determinism::topology_stable), processes)->verified->left_fold);
+}
+
 TEST_CASE("topology_stable is a left fold with every choreography") {
   for (const choreography* which : all_choreographies()) {
     if (std::count(which->collectives.begin(), which->collectives.end(), collective::all_reduce) == 0) continue;

@@ -123,9 +123,10 @@ TEST_CASE("switches that reduce, performed by ranks: random calls are right to t
     const char* layout;
     int ranks;
   };
-  constexpr place places[] = {{"1x2:inside", 2},  {"1x5:inside", 5},  {"1x9:inside", 9},  {"2x2:both", 4},
-                              {"3x3:both", 9},    {"2x3:inside", 6},  {"5x2:inside", 10}, {"2x4:between", 8},
-                              {"7x1:between", 7}, {"2x9:between", 18}};
+  constexpr place places[] = {{"1x2:inside", 2},  {"1x5:inside", 5},   {"1x9:inside", 9},  {"2x2:both", 4},
+                              {"3x3:both", 9},    {"2x3:inside", 6},   {"5x2:inside", 10}, {"2x4:between", 8},
+                              {"7x1:between", 7}, {"2x9:between", 18}, {":inside", 2},     {":inside", 3},
+                              {":inside", 7},     {":inside", 17}};
   constexpr const char* by[] = {"nvls", "nvls_tree", "collnet_direct", "collnet_chain"};
   std::array<int, std::size(by)> ran{};
   for (const place& at : places)

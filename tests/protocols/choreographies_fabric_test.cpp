@@ -235,6 +235,51 @@ TEST_CASE("fabric: a score in words and as JSON says which lanes are a switch's"
                        error);
 }
 
+TEST_CASE(
+    "fabric: on a board nvls reads a share where each rank has it, writes it where each wants it, and sends nothing") {
+  for (const int ranks : {2, 3, 4, 5, 8, 9, 16, 17, 24})
+    for (const collective what : {collective::all_reduce, collective::reduce_scatter, collective::all_gather})
+      for (const bool in_place : {false, true}) {
+        stage on = on_layout(what, std::to_string(ranks) + ":inside", in_place);
+        on.on_board = true;
+        CAPTURE(with_layout(c::nvls, on));
+        const score whole = write_score(c::nvls, on);
+        CHECK(whole.switches.empty());
+        int read = 0, written = 0;
+        for (const part& player : whole.players) {
+          REQUIRE(player.lanes.size() == 1);
+          CHECK(player.scratch.empty());
+          for (const step& at : player.lanes.front()) {
+            const bool local = at.kind == step_kind::copy || at.kind == step_kind::reduce;
+            CHECK((local || at.kind == step_kind::sync));
+            if (local)
+              read += at.source.buffer == buffer_kind::input ? 1 : 0, written += at.kind == step_kind::copy ? 1 : 0;
+          }
+        }
+        const int cells = whole.parts * static_cast<int>(block_count(what, ranks));
+        // Each rank's cell once, but for the block that an all_gather in place has already.
+        if (what != collective::all_gather) CHECK(read == cells * ranks);
+        CHECK(written == (what == collective::reduce_scatter           ? cells
+                          : what == collective::all_gather && in_place ? cells * (ranks - 1)
+                                                                       : cells * ranks));
+        const score lowered = lower_syncs(whole);
+        for (const int slices : {1, 3}) {
+          const verdict v = verify(lowered, {8, slices});
+          if (!v.ok()) FAIL_CHECK(to_string(*v.first_fault));
+        }
+      }
+}
+
+TEST_CASE("fabric: a text may say which switches reduce and leave places open") {
+  for (const char* text : {"", ":inside", ":both", ":none"}) CHECK(layout::leaves_places_open(text));
+  CHECK_FALSE(layout::leaves_places_open("8:inside"));
+  CHECK(layout::reduction_of("") == fabric_reduction::none);
+  CHECK(layout::reduction_of(":inside") == fabric_reduction::inside);
+  CHECK(layout::reduction_of("2x8:both") == fabric_reduction::both);
+  CHECK_THROWS_WITH_AS(layout::reduction_of(":outside"), doctest::Contains("'outside'"), error);
+  CHECK_THROWS_AS(layout::parse(":inside"), error);
+}
+
 TEST_CASE("fabric: layouts say which switches reduce") {
   CHECK(layout::parse("2x8:inside").reduces_inside());
   CHECK_FALSE(layout::parse("2x8:inside").reduces_between());

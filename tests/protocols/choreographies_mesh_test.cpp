@@ -32,7 +32,8 @@ const std::vector<const choreography*> tested = {&c::pairwise,
                                                  &c::hierarchical,
                                                  &c::hierarchical_pipeline,
                                                  &c::csc,
-                                                 &c::fused};
+                                                 &c::fused,
+                                                 &c::grouped};
 
 std::string describe(const choreography& which, const stage& on) {
   return std::string{which.name} + ' ' + std::string{name(on.what)} + ", " + std::to_string(on.ranks) + " ranks on " +
@@ -240,6 +241,59 @@ TEST_CASE("refusals say what is missing") {
   on.placement = layout::grid(2, 3);
   for (const choreography* which : layered) CHECK(refusal(*which, on).find("places for 6 ranks") != std::string::npos);
   CHECK(refusal(c::bruck, flat_stage(collective::all_reduce, 4)).find("does not offer") != std::string::npos);
+}
+
+TEST_CASE("grouped: servers of any size, scattered ranks, any number of streams") {
+  for (const layout& placement : {layout::flat(7), layout::grid(2, 3), layout::grid(5, 2), layout::grid(7, 1),
+                                  layout::grid(2, 9), ragged({3, 1, 2}), ragged({1, 4}), scattered(3, 2)})
+    for (const int streams : {1, 2, 4, 16})
+      for (const bool in_place : {false, true})
+        for (const bool uniform : {true, false}) {
+          stage on = on_layout(collective::all_to_all, placement, in_place);
+          on.streams = streams;
+          on.uniform = uniform;
+          prove_all_limits(c::grouped, on);
+        }
+}
+
+TEST_CASE("grouped: the order of NCCL's schedule, and its channels") {
+  using peers = std::vector<rank_t>;
+  const auto order = [](const score& s, rank_t r, int lane) {
+    std::pair<peers, peers> met;
+    const auto& lanes = s.players[static_cast<std::size_t>(r)].lanes;
+    if (static_cast<std::size_t>(lane) < lanes.size())
+      for (const step& at : lanes[static_cast<std::size_t>(lane)]) {
+        if (at.kind == step_kind::send) met.first.push_back(at.to);
+        if (at.kind == step_kind::recv) met.second.push_back(at.from);
+      }
+    return met;
+  };
+  const auto one_lane = [](const layout& placement) {
+    stage on = on_layout(collective::all_to_all, placement);
+    on.streams = 1;
+    return write_score(c::grouped, on);
+  };
+  // One server: pairwise. Servers of one rank: the distances 0, n/2, 1, -1, …
+  CHECK(order(one_lane(layout::flat(5)), 1, 0) == std::pair{peers{2, 3, 4, 0}, peers{0, 4, 3, 2}});
+  CHECK(order(one_lane(layout::grid(4, 1)), 0, 0) == std::pair{peers{2, 1, 3}, peers{2, 3, 1}});
+  CHECK(order(one_lane(layout::grid(5, 1)), 0, 0) == std::pair{peers{2, 3, 1, 4}, peers{3, 2, 4, 1}});
+  CHECK(order(one_lane(layout::grid(8, 1)), 3, 0) == std::pair{peers{7, 4, 2, 6, 0, 5, 1}, peers{7, 2, 4, 0, 6, 1, 5}});
+  // Two servers of three: first one's own, then the other, each from one's own index on.
+  CHECK(order(one_lane(layout::grid(2, 3)), 1, 0) == std::pair{peers{2, 0, 4, 5, 3}, peers{0, 2, 4, 3, 5}});
+  // Servers of three and one: who has nobody to meet leaves the step out.
+  CHECK(order(one_lane(ragged({3, 1})), 1, 0) == std::pair{peers{2, 0, 3}, peers{0, 2, 3}});
+  for (const int n : {2, 3, 6, 7, 9, 12, 16, 21}) {
+    const auto met = order(one_lane(layout::grid(n, 1)), 0, 0);
+    CHECK(std::set<rank_t>(met.first.begin(), met.first.end()).size() == static_cast<std::size_t>(n - 1));
+    for (std::size_t i = 0; i < met.first.size(); ++i) CHECK(met.first[i] == (n - met.second[i]) % n);
+  }
+  // Channels: of a server step by step; of several the distance, and one more for each eight steps.
+  stage on = on_layout(collective::all_to_all, layout::flat(6));
+  CHECK(order(write_score(c::grouped, on), 0, 1).first == peers{1, 5});
+  on = on_layout(collective::all_to_all, layout::grid(2, 9));
+  CHECK(order(write_score(c::grouped, on), 0, 0).first == peers{1, 2, 3, 4, 5, 6, 7});
+  CHECK(order(write_score(c::grouped, on), 0, 1).first == peers{8, 9, 10, 11, 12, 13, 14, 15, 16});
+  CHECK(order(write_score(c::grouped, on), 0, 2).first == peers{17});
 }
 
 TEST_CASE("pairwise: in step k to the rank k ahead, from the rank k behind") {

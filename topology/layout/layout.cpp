@@ -384,10 +384,14 @@ layout parse_ranks(std::string_view text) {
 
 }  // namespace
 
-layout layout::parse(std::string_view text) {
+fabric_reduction layout::reduction_of(std::string_view text) {
   const auto colon = text.find(':');
-  layout made = parse_ranks(text.substr(0, colon));
-  if (colon != std::string_view::npos) made.reduces = parse_reduction(text.substr(colon + 1), text);
+  return colon == std::string_view::npos ? fabric_reduction::none : parse_reduction(text.substr(colon + 1), text);
+}
+
+layout layout::parse(std::string_view text) {
+  layout made = parse_ranks(text.substr(0, text.find(':')));
+  made.reduces = reduction_of(text);
   return made;
 }
 

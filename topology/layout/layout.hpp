@@ -92,6 +92,10 @@ struct TROUPE_API layout {
   /// with groups in front, each number counting in its group, "0.1.0.0,1.0.0.0"). Behind any of them which switches reduce:
   /// "2x8:inside" · "2x8:between" · "2x8:both".
   static layout parse(std::string_view text);
+  /// No places, or nothing but which switches reduce: ":inside", of ranks whose places something else says.
+  static bool leaves_places_open(std::string_view text) { return text.empty() || text.front() == ':'; }
+  /// Which switches reduce, as the end of such a text says. Throws as parse().
+  static fabric_reduction reduction_of(std::string_view text);
 
   /// @throws error(errc::bad_config) if an invariant does not hold (only possible after editing the members).
   void validate() const;

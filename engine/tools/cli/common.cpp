@@ -191,7 +191,7 @@ std::size_t parse_size(const std::string& option, const std::string& text) {
 }
 
 layout placement_of(const std::string& option, int ranks, const std::string& layout_text, int otherwise, int most) {
-  const int places = layout_text.empty() ? 0 : layout::parse(layout_text).size();
+  const int places = layout::leaves_places_open(layout_text) ? 0 : layout::parse(layout_text).size();
   if (places > 0 && ranks > places)
     usage_error(option + " " + std::to_string(ranks) + ": layout \"" + layout_text + "\" places " +
                 plural(static_cast<std::size_t>(places), "rank") + "; take at most so many, or leave " + option +

@@ -180,15 +180,15 @@ int explain_call(const arguments& a) {
   const configuration config = read_configuration(a.config.file, said, {"engine."});
   if (a.config.dump) return dump(config);
   const engine_options options = config.engine();
-  if (options.layout.empty() && a.ranks == 0) usage_error("say how many: --ranks N, or --layout");
-  if (!a.processes.empty() && (a.measure || !options.layout.empty()))
+  if (layout::leaves_places_open(options.layout) && a.ranks == 0) usage_error("say how many: --ranks N, or --layout");
+  if (!a.processes.empty() && (a.measure || !layout::leaves_places_open(options.layout)))
     usage_error(a.measure ? "--measure performs in one process; measure several with `troupe bench --processes N`"
                           : "--processes is a layout of its own: leave " +
                                 (a.placement.empty() ? "engine.layout" : std::string{"--layout"}) + " out");
-  const layout placement = !a.processes.empty()
-                               ? placement_in_processes(a.processes, a.ranks)
-                               : placement_of("--ranks", a.ranks, options.layout, 0,
-                                              a.measure ? most_ranks_of_a_process : most_ranks_of_a_score);
+  layout placement = !a.processes.empty() ? placement_in_processes(a.processes, a.ranks)
+                                          : placement_of("--ranks", a.ranks, options.layout, 0,
+                                                         a.measure ? most_ranks_of_a_process : most_ranks_of_a_score);
+  placement.reduces = layout::reduction_of(options.layout);
   job one;
   const call what = call_of(a, kind, options, placement.size(), one);
   planner by{options};

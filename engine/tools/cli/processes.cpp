@@ -65,9 +65,10 @@ int processes_of(const std::string& option, int asked) {
 }
 
 void check_job_options(const engine_options& options) {
-  if (!options.layout.empty())
+  if (!layout::leaves_places_open(options.layout))
     usage_error("engine.layout is \"" + options.layout +
-                "\", but processes find their layout themselves: leave it out");
+                "\", but processes find their layout themselves: leave it out, or say behind a colon alone which "
+                "switches reduce, as in \":inside\"");
   if (options.faults.any()) usage_error("engine.faults happen inside one process; leave them out");
   if (options.trace_routes)
     usage_error("routes go through a layout's elements, which processes do not have: leave trace_routes out");

@@ -116,6 +116,7 @@ std::string describe(const std::string& who, const stage& on) {
   if (on.in_place) text += ", in place";
   if (!on.uniform) text += ", blocks of different sizes";
   if (on.through_scratch) text += ", through scratch";
+  if (on.on_board) text += ", on a board";
   if (on.streams != stage{}.streams) text += ", " + plural(static_cast<std::size_t>(on.streams), "stream");
   return text;
 }
@@ -326,6 +327,9 @@ std::vector<stage> variants(const task& t) {
           on.streams = streams;
           list.push_back(on);
         }
+        on.streams = stage{}.streams;
+        on.on_board = true;
+        if (t.placement.is_flat()) list.push_back(on);
       }
   return list;
 }
@@ -337,11 +341,12 @@ void verify_task(const task& t, tally& into, const std::atomic<bool>& stop) {
     const std::string title = describe(std::string{t.which->name}, on);
     try {
       const score s = write_score(*t.which, on);
-      // What placement, scratch or streams change nothing about is verified already.
+      // What placement, scratch, streams or a board change nothing about is verified already.
       stage plain = on;
       plain.through_scratch = false;
       plain.streams = stage{}.streams;
-      const bool variant = on.through_scratch || on.streams != plain.streams;
+      plain.on_board = false;
+      const bool variant = on.through_scratch || on.on_board || on.streams != plain.streams;
       if (variant && write_score(*t.which, plain) == s) continue;
       plain = on;
       if (t.unlike) plain.placement = *t.unlike;
