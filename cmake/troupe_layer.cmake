@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# troupe_compile_together(<target> [APART <file or folder>...]): the sources of a folder become units of some eight files, as most of the
-# time goes into reading the same headers again. Only with TROUPE_UNITY. APART: files that share names inside anonymous namespaces with
+# troupe_compile_together(<target> [APART <file or folder>...]): the sources of a folder, or of several small ones, become units of some eight
+# files, as most of the time goes into reading the same headers again. Only with TROUPE_UNITY. APART: files that share names inside anonymous namespaces with
 # their neighbours, each compiled by itself; so is what has compile options of its own.
 function(troupe_compile_together target)
   cmake_parse_arguments(together "" "" "APART" ${ARGN})
@@ -11,6 +11,7 @@ function(troupe_compile_together target)
   get_target_property(sources ${target} SOURCES)
   list(FILTER sources INCLUDE REGEX "\\.cpp$")
   set(groups "")
+  set(few "")
   foreach(source IN LISTS sources)
     cmake_path(ABSOLUTE_PATH source)
     cmake_path(RELATIVE_PATH source BASE_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR} OUTPUT_VARIABLE local)
@@ -22,6 +23,15 @@ function(troupe_compile_together target)
     endif()
   endforeach()
   list(REMOVE_DUPLICATES groups)
+  # Folders of a few files share their units.
+  foreach(group IN LISTS groups)
+    list(LENGTH ${group} files)
+    if(files LESS 4)
+      list(APPEND few ${${group}})
+      list(REMOVE_ITEM groups ${group})
+    endif()
+  endforeach()
+  list(APPEND groups few)
   foreach(group IN LISTS groups)
     list(LENGTH ${group} files)
     set(units 1)

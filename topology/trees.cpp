@@ -11,12 +11,12 @@ namespace troupe {
 
 namespace {
 
-[[noreturn]] void bad_argument(const std::string& what) { throw error(errc::invalid_argument, "tree: " + what); }
+[[noreturn]] void bad_tree(const std::string& what) { throw error(errc::invalid_argument, "tree: " + what); }
 
 void check_rank(const char* name, int rank, int ranks) {
-  if (ranks < 1) bad_argument(std::to_string(ranks) + " ranks, must be at least 1");
+  if (ranks < 1) bad_tree(std::to_string(ranks) + " ranks, must be at least 1");
   if (rank < 0 || rank >= ranks)
-    bad_argument(std::string(name) + " " + std::to_string(rank) + " is not in 0 to " + std::to_string(ranks - 1));
+    bad_tree(std::string(name) + " " + std::to_string(rank) + " is not in 0 to " + std::to_string(ranks - 1));
 }
 
 // (a + b) mod n without overflow for 0 <= a, b < n.
@@ -90,7 +90,7 @@ tree_node binomial_tree(int rank, int ranks, int root) {
 
 tree_node double_tree(int which, int rank, int ranks) {
   check_rank("rank", rank, ranks);
-  if (which != 0 && which != 1) bad_argument("there are trees 0 and 1, not " + std::to_string(which));
+  if (which != 0 && which != 1) bad_tree("there are trees 0 and 1, not " + std::to_string(which));
   if (which == 0) return first_tree(rank, ranks);
   if (ranks % 2 == 1)
     return renamed(first_tree(sub_mod(rank, 1 % ranks, ranks), ranks),
@@ -107,7 +107,7 @@ tree_node double_tree(int which, int rank, int ranks) {
 
 int double_tree_root(int which, int ranks) {
   check_rank("rank", 0, ranks);
-  if (which != 0 && which != 1) bad_argument("there are trees 0 and 1, not " + std::to_string(which));
+  if (which != 0 && which != 1) bad_tree("there are trees 0 and 1, not " + std::to_string(which));
   if (ranks % 2 == 0) return which == 0 ? 0 : ranks - 1;
   std::int64_t label = 1;
   while (label * 2 <= ranks) label *= 2;
@@ -121,7 +121,7 @@ tree_node rooted_double_tree(int which, int rank, int ranks, int root) {
   const auto to_rank = [&](int inner) { return add_mod(add_mod(inner, 1, ranks), root, ranks); };
   tree_node node;
   if (rank == root) {
-    if (which != 0 && which != 1) bad_argument("there are trees 0 and 1, not " + std::to_string(which));
+    if (which != 0 && which != 1) bad_tree("there are trees 0 and 1, not " + std::to_string(which));
     if (others > 0) node.children.push_back(to_rank(double_tree_root(which, others)));
     return node;
   }

@@ -9,7 +9,7 @@ namespace troupe {
 
 namespace {
 
-[[noreturn]] void no_memory(std::size_t bytes) {
+[[noreturn]] void no_memory_for_pairs(std::size_t bytes) {
   throw error(errc::out_of_memory,
               "a send or receive needs " + std::to_string(bytes) +
                   " bytes for the pair's slots, which the system refuses; use fewer ranks or the protocol 'simple'");
@@ -24,7 +24,7 @@ pair_board::cell* pair_board::row(rank_t source) {
   relative<cell>& at = rows_[source];
   if (cell* const found = at.load(std::memory_order_acquire)) return found;
   auto* const made = static_cast<cell*>(memory_->take(ranks_ * sizeof(cell)));
-  if (made == nullptr) no_memory(ranks_ * sizeof(cell));
+  if (made == nullptr) no_memory_for_pairs(ranks_ * sizeof(cell));
   cell* const first = at.publish(made);
   if (first == nullptr) return made;
   memory_->give_back(made);
@@ -32,7 +32,7 @@ pair_board::cell* pair_board::row(rank_t source) {
 }
 
 pair_lane& pair_board::lane(rank_t source, rank_t destination) {
-  return memory_->lay_down<pair_lane>(row(source)[destination], no_memory);
+  return memory_->lay_down<pair_lane>(row(source)[destination], no_memory_for_pairs);
 }
 
 bool pair_board::make_room(pair_lane& lane) noexcept {
