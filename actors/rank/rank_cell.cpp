@@ -92,6 +92,8 @@ rank_cell::~rank_cell() {
 template <class What>
 void rank_cell::push(What&& what, bool urgent) {
   inbox_.push(std::forward<What>(what));
+  if (!only_news_.load(std::memory_order_relaxed)) return notify(urgent);
+  only_news_.store(false, std::memory_order_relaxed);
   notify(urgent);
 }
 
@@ -144,11 +146,12 @@ bool rank_cell::wake_caller() noexcept {
   return true;
 }
 
-/// Somebody shall take the turn. Without a core to spare a thread that is woken takes one from those that compute or wait: whoever waits next comes here,
-/// or the rank's caller, or the attendant.
+/// Somebody shall take the turn. Without a core to spare nobody is woken for news of parts, as that would take one from those that compute or wait:
+/// whoever waits next comes here, or the rank's caller, or the attendant.
 void rank_cell::summon(bool urgent) noexcept {
   if (wake_caller()) return;
-  if (!urgent && (!waiting_.spare || tenders_.load() > 0)) {
+  const bool later = tenders_.load() > 0 || (!waiting_.spare && only_news_.load(std::memory_order_relaxed));
+  if (!urgent && later) {
     if (const care now = unattended.load(); now != care::left && now != care::seen) unattended.store(care::left);
     return host_->unattended(*this);
   }
@@ -239,6 +242,7 @@ void rank_cell::read_lent(rank_message& what) noexcept {
 
 bool rank_cell::drain() noexcept {
   if (urgent_.load(std::memory_order_relaxed)) urgent_.store(false);
+  if (!only_news_.load(std::memory_order_relaxed)) only_news_.store(true, std::memory_order_relaxed);
   rank_message* m = inbox_.take_all();
   if (m == nullptr) return false;
   while (m != nullptr) {
@@ -477,6 +481,7 @@ void rank_cell::submit(operation_ptr op) {
     const bool elsewhere = here.gathering != nullptr || here.telling != nullptr || takes_long(*op, state_.ranks());
     if (elsewhere) return push(std::move(op), true);
     inbox_.push(std::move(op));
+    only_news_.store(false, std::memory_order_relaxed);
     return notify_from_here(true);
   }
   drain();

@@ -294,6 +294,8 @@ private:
   std::atomic<bool> pending_{false};  ///< something is under way that chunks and credits move
   std::atomic<bool> asleep_{false};   ///< the holder sleeps on the board
   std::atomic<bool> urgent_{false};   ///< there is a message that an idle rank must read, too
+  /// No message but news of parts has come since the inbox was read, as far as is known; a hint about whom to wake.
+  std::atomic<bool> only_news_{true};
   std::atomic<bool> gives_way_{false};
   std::atomic<bool> deserted_{
       false};  ///< the turn was given back with an operation on the board, to whoever comes first

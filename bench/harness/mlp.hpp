@@ -5,6 +5,8 @@
 //   compute   the operators alone, on whole tensors, on all ranks at once
 //   unfused   the same, with the collectives called between them
 //   fused     as a flow, tile by tile (Troupe only)
+//   by hand   the same tiles in a loop of threads that read each other's tiles where they lie, and wait for a flag each: without copies of gathered
+//             tiles, operations, failures or another order than the loop's. What fusing tiles can give on this machine (Troupe's threads only)
 // communication = unfused − compute; hidden = (unfused − fused) / (unfused − compute): how much of it the fusion hides or removes.
 // A repetition begins with a barrier and lasts as long as its slowest rank.
 
@@ -131,7 +133,7 @@ inline double median(std::vector<double> values) {
 }
 
 /// All ranks call it alike. Member: mine() (the block), all_gather(), reduce_scatter(), barrier(), largest(double), rank(), size(), and of Troupe
-/// fused(), which runs the flow. @param seconds for everything @return one JSON object, the same on every rank
+/// fused(), which runs the flow, and may_by_hand() and by_hand(). @param seconds for everything @return one JSON object, the same on every rank
 template <class Member>
 std::string measure(Member& m, point p, double seconds) {
   block& b = m.mine();
@@ -164,13 +166,18 @@ std::string measure(Member& m, point p, double seconds) {
     with_hidden(16 + 16 * static_cast<std::size_t>(std::min(more + 0.5, 512.0)));
   }
   m.prepare(p);
-  std::vector<double> alone, apart, together;
+  std::vector<double> alone, apart, together, by_hand;
   double wrong = 0;
   for (int i = 0; i < 3; ++i) timed(unfused);
   if constexpr (requires { m.fused(); }) {
     const std::vector<float> right = b.out;
-    for (int i = 0; i < 3; ++i) timed([&] { m.fused(); });
-    for (std::size_t i = 0; i < right.size(); ++i) wrong += !(std::abs(b.out[i] - right[i]) <= 1e-4F);
+    const auto check = [&](auto&& what) {
+      std::fill(b.out.begin(), b.out.end(), 0.0F);
+      for (int i = 0; i < 3; ++i) timed(what);
+      for (std::size_t i = 0; i < right.size(); ++i) wrong += !(std::abs(b.out[i] - right[i]) <= 1e-4F);
+    };
+    check([&] { m.fused(); });
+    if (m.may_by_hand()) check([&] { m.by_hand(); });
     wrong = m.largest(wrong);
   }
   double total = 0;
@@ -181,6 +188,10 @@ std::string measure(Member& m, point p, double seconds) {
     if constexpr (requires { m.fused(); }) {
       together.push_back(timed([&] { m.fused(); }));
       total += together.back();
+      if (m.may_by_hand()) {
+        by_hand.push_back(timed([&] { m.by_hand(); }));
+        total += by_hand.back();
+      }
     }
   }
   char text[512];
@@ -194,6 +205,9 @@ std::string measure(Member& m, point p, double seconds) {
     length += std::snprintf(text + length, sizeof text - static_cast<std::size_t>(length),
                             ",\"fused_us\":%.6g,\"hidden_share\":%.4g", median(together) * 1e6,
                             (u - median(together)) / (u - c));
+  if (!by_hand.empty())
+    length += std::snprintf(text + length, sizeof text - static_cast<std::size_t>(length), ",\"by_hand_us\":%.6g",
+                            median(by_hand) * 1e6);
   return std::string(text, static_cast<std::size_t>(length)) + "}";
 }
 

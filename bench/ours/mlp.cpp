@@ -6,11 +6,14 @@
 #include "bench/harness/mlp.hpp"
 
 #include <atomic>
+#include <cstdint>
 #include <cstring>
 #include <exception>
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "engine/api/troupe.hpp"
 
@@ -36,9 +39,18 @@ private:
   float* data_;
 };
 
+class member;
+
+/// Where the threads of one process find each other's tiles, by hand.
+struct meeting {
+  explicit meeting(int ranks) : members(static_cast<std::size_t>(ranks)) {}
+  std::vector<member*> members;
+};
+
 class member {
 public:
-  member(troupe::engine& on, troupe::communicator& comm, const point& p)
+  /// @param where null: the others' memory is not this process's
+  member(troupe::engine& on, troupe::communicator& comm, const point& p, meeting* where)
       : engine_(&on),
         comm_(&comm),
         normal_(on, p.rows * p.width),
@@ -46,7 +58,12 @@ public:
         partial_(on, p.rows * p.width * ranks()),
         sums_(on, p.rows * p.width),
         block_(p, ranks(), static_cast<std::size_t>(comm.rank()), normal_.all(), whole_.all(), partial_.all(),
-               sums_.all()) {}
+               sums_.all()),
+        where_(where),
+        normal_tiles_(static_cast<std::size_t>(p.tiles)),
+        partial_tiles_(static_cast<std::size_t>(p.tiles) * ranks()) {
+    if (where_ != nullptr) where_->members[static_cast<std::size_t>(comm.rank())] = this;
+  }
 
   bench::mlp::block& mine() { return block_; }
   int rank() const { return comm_->rank(); }
@@ -76,20 +93,65 @@ public:
       for (std::size_t i = 0; i < size; ++i) block_.out[first + i] = block_.x[first + i] + in.data()[i];
     });
     f.check();
+    shape_ = shape;
+    before_.resize(height * p.hidden), active_.resize(height * p.hidden);
   }
   void fused() {
     flow_->start();
     flow_->wait();
   }
 
+  bool may_by_hand() const { return where_ != nullptr; }
+  void by_hand() {
+    ++repetition_;
+    const std::size_t me = static_cast<std::size_t>(rank()), size = shape_.elements();
+    troupe::gemm<float> first{block_.first()}, second{block_.second()};
+    for (std::size_t k = 0; k < normal_tiles_.size(); ++k) {
+      block_.norm()({troupe::tensor<const float>{block_.x.data() + k * size, shape_}, 0},
+                    {troupe::tensor<float>{normal_.all().data() + k * size, shape_}, 0});
+      normal_tiles_[k].store(repetition_, std::memory_order_release);
+      for (std::size_t i = 0; i < ranks(); ++i) {
+        const std::size_t r = (me + i) % ranks();
+        member& of = *where_->members[r];
+        wait_for(of.normal_tiles_[k]);
+        const troupe::tensor_shape inner{shape_[0], block_.hidden()};
+        const troupe::tensor<float> before{before_.data(), inner}, active{active_.data(), inner};
+        first({troupe::tensor<const float>{of.normal_.all().data() + k * size, shape_}, 0}, {before, 0});
+        bench::mlp::relu{}({troupe::tensor<const float>{before_.data(), inner}, 0}, {active, 0});
+        second({troupe::tensor<const float>{active_.data(), inner}, 0},
+               {troupe::tensor<float>{partial_.all().data() + r * sums_.all().size() + k * size, shape_}, 0});
+        partial_tiles_[r * normal_tiles_.size() + k].store(repetition_, std::memory_order_release);
+      }
+      float* const sums = sums_.all().data() + k * size;
+      for (std::size_t r = 0; r < ranks(); ++r) {
+        member& of = *where_->members[r];
+        wait_for(of.partial_tiles_[me * normal_tiles_.size() + k]);
+        const float* const from = of.partial_.all().data() + me * sums_.all().size() + k * size;
+        for (std::size_t i = 0; i < size; ++i) sums[i] = r == 0 ? from[i] : sums[i] + from[i];
+      }
+      for (std::size_t i = k * size; i < (k + 1) * size; ++i) block_.out[i] = block_.x[i] + sums_.all()[i];
+    }
+  }
+
 private:
+  using tile_flags = std::vector<std::atomic<std::uint32_t>>;  ///< of the repetition in which the tile was made
+
   std::size_t ranks() const { return static_cast<std::size_t>(comm_->size()); }
+  void wait_for(const std::atomic<std::uint32_t>& tile) const {
+    for (int looks = 0; tile.load(std::memory_order_acquire) != repetition_; ++looks)
+      if (looks > 10'000) std::this_thread::yield();  // ranks share cores
+  }
 
   troupe::engine* engine_;
   troupe::communicator* comm_;
   memory_of normal_, whole_, partial_, sums_;
   bench::mlp::block block_;
   std::optional<troupe::flow> flow_;
+  meeting* where_;
+  tile_flags normal_tiles_, partial_tiles_;  ///< the latter by block and tile
+  std::uint32_t repetition_ = 0;
+  troupe::tensor_shape shape_;  ///< of a tile
+  std::vector<float> before_, active_;
 };
 
 }  // namespace
@@ -103,9 +165,10 @@ int main(int argc, char** argv) try {
   std::vector<point> points;
   for (int i = 4; i < argc; ++i) points.push_back(bench::mlp::parse(argv[i]));
   troupe::engine engine;
+  meeting here{ranks};
   const auto work = [&](troupe::communicator& comm) {
     for (const point& p : points) {
-      member m{engine, comm, p};
+      member m{engine, comm, p, mode == "threads" ? &here : nullptr};
       const std::string line = bench::mlp::measure(m, p, seconds);
       if (comm.rank() == 0) std::printf("%s\n", line.c_str()), std::fflush(stdout);
     }

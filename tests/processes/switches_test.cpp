@@ -23,7 +23,7 @@ void must(bool right, const std::string& what) {
   if (!right) throw std::runtime_error(what);
 }
 
-int given(int rank, std::size_t i) { return static_cast<int>(i % 1000) + 7 * rank; }
+int number_given(int rank, std::size_t i) { return static_cast<int>(i % 1000) + 7 * rank; }
 
 /// By name, so that nobody else performs it.
 troupe::engine_options by(const std::string& choreography, const std::string& switches) {
@@ -38,7 +38,7 @@ troupe::engine_options by(const std::string& choreography, const std::string& sw
 void check_sum(const std::vector<int>& out, std::size_t first, int ranks, const std::string& what) {
   for (std::size_t i = 0; i < out.size(); ++i) {
     int sum = 0;
-    for (int r = 0; r < ranks; ++r) sum += given(r, first + i);
+    for (int r = 0; r < ranks; ++r) sum += number_given(r, first + i);
     must(out[i] == sum, what + " of " + std::to_string(out.size()) + " at " + std::to_string(i));
   }
 }
@@ -49,7 +49,7 @@ void check_all(troupe::engine& engine, communicator& c, std::size_t count, bool 
   troupe::vector<int> shown(mapped ? count * n : 0, engine);
   std::vector<int> own(count * n);
   int* const in = mapped ? shown.data() : own.data();
-  for (std::size_t i = 0; i < count * n; ++i) in[i] = given(c.rank(), i);
+  for (std::size_t i = 0; i < count * n; ++i) in[i] = number_given(c.rank(), i);
   std::vector<int> out(count);
   c.all_reduce(std::span<const int>(in, count), std::span<int>(out), troupe::sum);
   check_sum(out, 0, c.size(), "an all_reduce");
@@ -59,7 +59,8 @@ void check_all(troupe::engine& engine, communicator& c, std::size_t count, bool 
     std::vector<int> all(count * n);
     c.all_gather(std::span<const int>(in, count), std::span<int>(all));
     for (std::size_t i = 0; i < all.size(); ++i)
-      must(all[i] == given(static_cast<int>(i / std::max<std::size_t>(1, count)), i % std::max<std::size_t>(1, count)),
+      must(all[i] ==
+               number_given(static_cast<int>(i / std::max<std::size_t>(1, count)), i % std::max<std::size_t>(1, count)),
            "an all_gather");
   }
   c.all_reduce(std::span<int>(in, count), troupe::sum);
