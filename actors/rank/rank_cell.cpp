@@ -289,8 +289,8 @@ void rank_cell::hear(const std::shared_ptr<operation_parts>& whose) noexcept {
 
 /// W2 of what it has heard. Who turns it now and then, or sleeps on a board, sees to it himself.
 void rank_cell::take_news() noexcept {
-  if (tenders_.load() > 0) notify(false);
-  else notify_from_here(false);
+  if (tenders_.load() > 0) notify(urgent_.load());
+  else notify_from_here(urgent_.load());
 }
 
 /// As notify(), of a thread that would rather take the turn itself than wake another one for it: whoever had it when the thread wanted it may just
