@@ -44,7 +44,7 @@ rank_cell::rank_cell(rank_state_options options, arena& memory, shared_spaces& s
       host_(&host),
       no_memory_(&out_of_memory()),
       waiting_(waiting),
-      visits_(state_.crowded() && waiting.spin == 0),
+      visits_(state_.crowded()),
       spin_(waiting.spin) {}
 
 rank_cell::~rank_cell() {
@@ -63,8 +63,6 @@ rank_cell::~rank_cell() {
 template <class What>
 void rank_cell::push(What&& what, bool urgent) {
   inbox_.push(std::forward<What>(what));
-  if (!only_news_.load(std::memory_order_relaxed)) return notify(urgent);
-  only_news_.store(false, std::memory_order_relaxed);
   notify(urgent);
 }
 
@@ -117,12 +115,10 @@ bool rank_cell::wake_caller() noexcept {
   return true;
 }
 
-/// Somebody shall take the turn. Without a core to spare nobody is woken for news of parts, as that would take one from those that compute or wait:
-/// whoever waits next comes here, or the rank's caller, or the attendant.
+/// Somebody shall take the turn.
 void rank_cell::summon(bool urgent) noexcept {
   if (wake_caller()) return;
-  const bool later = tenders_.load() > 0 || (!waiting_.spare && only_news_.load(std::memory_order_relaxed));
-  if (!urgent && later) {
+  if (!urgent && tenders_.load() > 0) {
     if (const care now = unattended.load(); now != care::left && now != care::seen) unattended.store(care::left);
     return host_->unattended(*this);
   }
@@ -192,7 +188,6 @@ void rank_cell::read_lent(rank_message& what) noexcept {
 
 bool rank_cell::drain() noexcept {
   if (urgent_.load(std::memory_order_relaxed)) urgent_.store(false);
-  if (!only_news_.load(std::memory_order_relaxed)) only_news_.store(true, std::memory_order_relaxed);
   rank_message* m = inbox_.take_all();
   if (m == nullptr) return false;
   while (m != nullptr) {
@@ -270,7 +265,9 @@ void rank_cell::end_turn(care of_rest) noexcept {
   held_.exchange(holder::nobody);
   if (nic != nullptr) nic->wake();
   if (const bool urgent = urgent_.load(); (urgent || pending) && !inbox_.empty()) {
-    if (!visits::add(*this)) summon(urgent);  // else this thread is going to look once more
+    // Else this thread is going to look once more; after what callers do in callbacks, for which nothing urgent waits.
+    const bool tells = arrivals != nullptr || !ended.empty();
+    if ((urgent && tells) || !visits::add(*this)) summon(urgent);
   } else if (deserted) wake_caller();
   if (again && of_rest != care::timed) [[unlikely]]
     host_->attend(*this);
@@ -296,10 +293,10 @@ void rank_cell::take_news() noexcept {
 /// As notify(), of a thread that would rather take the turn itself than wake another one for it: whoever had it when the thread wanted it may just
 /// have given it back. @pre W1, and the thread is neither in a callback nor gathering
 void rank_cell::notify_from_here(bool urgent) {
-  const visits others{*this};
   while (true) {
     if (try_turn()) {
       turn();
+      const visits others{*this};
       return end_turn();
     }
     if (urgent) urgent_.store(true);
@@ -363,9 +360,9 @@ void rank_cell::leave() {
 }
 
 void rank_cell::run() {
-  const visits others{*this};
   if (!try_turn()) return;
   turn();
+  const visits others{*this};
   end_turn();
 }
 
@@ -379,7 +376,6 @@ void rank_cell::submit(operation_ptr op) {
     const bool elsewhere = here.gathering != nullptr || here.telling != nullptr || takes_long(*op, state_.ranks());
     if (elsewhere) return push(std::move(op), true);
     inbox_.push(std::move(op));
-    only_news_.store(false, std::memory_order_relaxed);
     return notify_from_here(true);
   }
   drain();

@@ -140,8 +140,8 @@ public:
   /// turn back in between, so that nobody is told of an operation that ends at once.
   void submit_and_help(std::span<const operation_ptr> ops);
 
-  /// Turns the rank until `done`, unless somebody else does already or it takes long: wait for the completion then. Returns soon
-  /// after `until`.
+  /// Turns the rank until `done`, unless another thread has the turn for more than some looks, or it takes long: wait for the completion then.
+  /// Returns soon after `until`.
   void help(const completion& done, steady_time until);
   /// The same until `over()`, which is asked often: whoever waits here waits for pieces of an operation to arrive, or for something else that
   /// comes of the rank's messages.
@@ -294,8 +294,6 @@ private:
   std::atomic<bool> pending_{false};  ///< something is under way that chunks and credits move
   std::atomic<bool> asleep_{false};   ///< the holder sleeps on the board
   std::atomic<bool> urgent_{false};   ///< there is a message that an idle rank must read, too
-  /// No message but news of parts has come since the inbox was read, as far as is known; a hint about whom to wake.
-  std::atomic<bool> only_news_{true};
   std::atomic<bool> gives_way_{false};
   std::atomic<bool> deserted_{
       false};  ///< the turn was given back with an operation on the board, to whoever comes first

@@ -55,7 +55,7 @@ bool rank_cell::transit(Step&& step) noexcept {
 }
 
 /// While it lives, ranks that hear of something on this thread are visited at its end, by this thread, in place of waking another one for each: where
-/// there are more ranks than cores such a thread would only take somebody else's. What is copied then is still in this core's cache.
+/// there are no more cores than ranks such a thread would only take somebody else's. What is copied then is still in this core's cache.
 class rank_cell::visits {
 public:
   explicit visits(const rank_cell& from) : outer_(calling_thread.visits) {
@@ -68,10 +68,10 @@ public:
   }
   visits(const visits&) = delete;
   visits& operator=(const visits&) = delete;
-  /// False: there are too many.
+  /// False: there are too many, or this thread is in a callback, which may let go of the rank.
   static bool add(rank_cell& which) noexcept {
     auto* const here = static_cast<visits*>(calling_thread.visits);
-    if (here == nullptr || here->count_ == most) return false;
+    if (here == nullptr || here->count_ == most || in_callback()) return false;
     here->to_[here->count_++] = &which;
     return true;
   }

@@ -234,3 +234,21 @@ TEST_CASE("whether it stands still is asked twice") {
   CHECK_FALSE(run(o.table(), 1, how, &one, &b));
   wait_for(first);
 }
+
+TEST_CASE("an urgent message that comes during a turn is read soon, also while a caller tends the rank") {
+  for (const int ranks : {2, 4})  // as many as cores, and more
+    for (const bool tended : {false, true}) {
+      CAPTURE(ranks);
+      CAPTURE(tended);
+      house of(ranks, 2);
+      rank_cell& cell = of.table().at(0);
+      if (tended) cell.tend(true);
+      std::atomic<bool> read{false};
+      cell.post(rank_order{[&](rank_state&, rank_outbox&) {
+        cell.post(rank_order{[&](rank_state&, rank_outbox&) { read.store(true); }});
+      }});
+      for (int i = 0; i < 60'000 && !read.load(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds{1});
+      CHECK(read.load());
+      if (tended) cell.tend(false);
+    }
+}
