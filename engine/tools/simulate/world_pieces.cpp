@@ -27,6 +27,8 @@ void simulation::world::partition(caller_operation& o, actors::operation& op) {
   const bool has_input = input_blocks(o.what.what, what_.ranks, o.what.root, o.rank).count > 0;
   o.parts = op.parts =
       std::make_shared<actors::operation_parts>(has_input ? static_cast<int>(o.what.pieces) : 0, code->arrivals_needed);
+  // Ranks note what arrives only for listeners; the world looks at it itself (take_arrivals()).
+  if (o.parts->outputs() > 0) o.parts->then(0, [](int) {});
   dice d(what_.seed, {0x91, static_cast<std::uint64_t>(o.it->id), static_cast<std::uint64_t>(o.rank)});
   const bool will_end = std::ranges::any_of(what_.disturbances, [&](const disturbance& x) {
     return (x.what == disturbance::kind::cancel || x.what == disturbance::kind::deadline) && x.item == o.it->id &&
