@@ -8,8 +8,6 @@
 // share r of every rank's buffer is touched by rank r only, so rank 0's contribution is a good place to add up the others;
 // the copy of a cell to itself only opens the pass.
 
-#include <algorithm>
-
 #include "protocols/choreographies/choreographies.hpp"
 #include "protocols/choreographies/patterns.hpp"
 
@@ -18,8 +16,6 @@ namespace troupe::choreographies {
 namespace fused_scores {
 namespace {
 using namespace notation;
-
-constexpr int most_shares = 16;  ///< of one block
 
 std::string refuses(const stage& on) {
   if (on.in_place && (traits_of(on.what).v == v_counts::every_pair || traits_of(on.what).root == root_role::sink))
@@ -68,18 +64,9 @@ void all_to_all(score_builder& s, lane_writer& me, rank_t r) {
   for (rank_t q = 0; q < n; ++q) me.copy(input.of((r + q) % n)[r], output[(r + q) % n]);
 }
 
-template <void (*share_of)(score_builder&, lane_writer&, rank_t)>
+template <share_writer share_of>
 score of_all(const stage& on) {
-  const bool one_block = block_count(on.what, on.ranks) == 1;
-  const int shares = one_block ? std::min(on.ranks, most_shares) : on.ranks;
-  score_builder s{on, "fused", one_block ? shares : 1};
-  for (rank_t r = 0; r < on.ranks; ++r) {
-    auto me = s.lane(r);
-    me.sync();
-    if (r < shares) share_of(s, me, r);
-    me.sync();
-  }
-  return s.finish();
+  return write_shares(on, "fused", share_of);
 }
 
 constexpr offer offered[] = {

@@ -16,6 +16,7 @@
 
 #include "protocols/choreographies/choreographies.hpp"
 #include "protocols/choreographies/fabric.hpp"
+#include "protocols/choreographies/patterns.hpp"
 #include "topology/trees.hpp"
 
 namespace troupe::choreographies {
@@ -118,8 +119,6 @@ score all_reduce_by(const stage& on, std::string_view name, joined_by how) {
 // nothing in between, and nothing is sent but the syncs. Between processes the shares are read and written where all map them, or by way of
 // stages there (direct_board.hpp): a rank writes what it gives once, and reads what it gets once.
 
-constexpr int most_heads = 16;  ///< of one block; the board cuts long shares itself
-
 void load_reduce(lane_writer& me, const stage& on, rank_t head, cells share, cells sum) {
   const auto of = [share](rank_t r) { return cells{share.buffer, r, share.first, share.count, share.blocks}; };
   me.copy(of(head), sum);
@@ -131,30 +130,21 @@ void multicast_store(lane_writer& me, const stage& on, rank_t head, cells what, 
     me.copy(what, cells{target.buffer, (head + i) % on.ranks, target.first, target.count, target.blocks});
 }
 
-void all_reduce_share(lane_writer& me, const stage& on, rank_t head) {
-  load_reduce(me, on, head, input[head], output[head]);
-  multicast_store(me, on, head, output[head], output[head]);
+void all_reduce_share(score_builder& s, lane_writer& me, rank_t head) {
+  load_reduce(me, s.on(), head, input[head], output[head]);
+  multicast_store(me, s.on(), head, output[head], output[head]);
 }
-void reduce_scatter_share(lane_writer& me, const stage& on, rank_t head) {
-  load_reduce(me, on, head, input[head], output[0]);
+void reduce_scatter_share(score_builder& s, lane_writer& me, rank_t head) {
+  load_reduce(me, s.on(), head, input[head], output[0]);
 }
-void all_gather_share(lane_writer& me, const stage& on, rank_t head) {
+void all_gather_share(score_builder& s, lane_writer& me, rank_t head) {
   me.copy_own(input[0], output[head]);
-  multicast_store(me, on, head, input[0], output[head]);
+  multicast_store(me, s.on(), head, input[0], output[head]);
 }
 
-template <void (*share_of)(lane_writer&, const stage&, rank_t)>
+template <share_writer share_of>
 score by_heads_on_board(const stage& on) {
-  const bool one_block = block_count(on.what, on.ranks) == 1;
-  const int heads = one_block ? std::min(on.ranks, most_heads) : on.ranks;
-  score_builder s{on, "nvls", one_block ? heads : 1};
-  for (rank_t r = 0; r < on.ranks; ++r) {
-    auto me = s.lane(r);
-    me.sync();
-    if (r < heads) share_of(me, on, r);
-    me.sync();
-  }
-  return s.finish();
+  return write_shares(on, "nvls", share_of);
 }
 
 // -- by messages ------------------------------------------------------------------------------------------------------

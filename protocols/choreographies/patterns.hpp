@@ -3,6 +3,7 @@
 // What several choreographies share: orders of the ranks, lanes in which nobody both sends and receives, and the hypercube of a rank
 // count that is no power of two.
 
+#include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -30,6 +31,24 @@ inline std::string refuses_apart(const stage& on) {
 inline std::string refuses_far(const stage& on) {
   const std::string why = reach_map{on.placement}.why_no_buffers();
   return why.empty() ? why : "it works on other ranks' buffers, and " + why;
+}
+
+using share_writer = void (*)(score_builder&, lane_writer&, rank_t);
+
+/// Ranks meet, each does a share straight on everybody's buffers, and they meet again. A share is a rank's block, or, of one block, as much of it as makes at most
+/// sixteen shares: the board cuts long ones itself.
+inline score write_shares(const stage& on, std::string_view name, share_writer share_of) {
+  constexpr int most_shares = 16;
+  const bool one_block = block_count(on.what, on.ranks) == 1;
+  const int shares = one_block ? std::min(on.ranks, most_shares) : on.ranks;
+  score_builder s{on, name, one_block ? shares : 1};
+  for (rank_t r = 0; r < on.ranks; ++r) {
+    lane_writer me = s.lane(r);
+    me.sync();
+    if (r < shares) share_of(s, me, r);
+    me.sync();
+  }
+  return s.finish();
 }
 
 /// What every collective is for a single rank: its input is its output, if it has both.
