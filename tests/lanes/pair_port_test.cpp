@@ -2,12 +2,14 @@
 // Both ends of messages on the pair board: alone, and on two threads (also under ThreadSanitizer).
 
 #include <doctest/doctest.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <random>
 #include <string>
 #include <thread>
@@ -352,7 +354,7 @@ TEST_CASE("two threads: every message arrives whole or at neither end, and nobod
 namespace {
 
 /// As of another process, of which the system lets so many copies be made, and no more.
-class few_copies final : public process_memory {
+class few_copies : public process_memory {
 public:
   explicit few_copies(int copies) : left_(copies) {}
   bool is_here(rank_t) const noexcept override { return false; }
@@ -439,4 +441,67 @@ TEST_CASE("what a sender withdraws while it is read is not taken, and is no fail
       CHECK_FALSE(out.sent());
       ++number;
     }
+}
+
+namespace {
+
+/// As of another process, which maps what it is asked for, but for where this one receives.
+class mapped_memory final : public few_copies {
+public:
+  mapped_memory() : few_copies(std::numeric_limits<int>::max()) {}
+  std::byte* near(rank_t of, std::byte* its) override { return of == 0 ? its : nullptr; }
+};
+
+/// Pages that nobody has touched: who writes there first waits for the system, and is slower than who reads after it.
+class new_pages {
+public:
+  explicit new_pages(std::size_t bytes)
+      : bytes_(bytes), at_(::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) {
+    REQUIRE(at_ != MAP_FAILED);
+  }
+  new_pages(const new_pages&) = delete;
+  new_pages& operator=(const new_pages&) = delete;
+  ~new_pages() { ::munmap(at_, bytes_); }
+  std::byte* get() const { return static_cast<std::byte*>(at_); }
+
+private:
+  std::size_t bytes_;
+  void* at_;
+};
+
+}  // namespace
+
+TEST_CASE("a message is taken from its stage while the sender still copies it there") {
+  heap_memory memory;
+  pair_board board(2, memory);
+  constexpr std::uint64_t count = 60;
+  constexpr std::size_t longest = 6 * pair_end::far_unit_bytes;
+  mapped_memory others;
+  std::atomic<std::uint64_t> begun{0}, taken{0}, wrong{0};
+  const auto length = [](std::uint64_t n) {
+    return pair_end::shared_from + n * 7919 % (longest - pair_end::shared_from);
+  };
+  std::thread receiver([&] {
+    for (std::uint64_t n = 0; n < count; ++n) {
+      std::vector<std::byte> got(length(n));
+      pair_end in = pair_end::of_receiver(board.lane(0, 1), n, 1, got.data(), got.size(), {&others, 0});
+      // Some come later than all is there, some earlier than anything, and some go away, for whom the sender copies past the stage.
+      while (n % 3 == 0 && begun.load() <= n) std::this_thread::yield();
+      for (int looks = 0; in.look() != pair_status::performed; ++looks)
+        if (n % 5 == 0 && looks == 20) in.go_away();
+      if (got != bytes_of(got.size(), n)) wrong.fetch_add(1);
+      taken.store(n + 1);
+    }
+  });
+  for (std::uint64_t n = 0; n < count; ++n) {
+    const std::vector<std::byte> given = bytes_of(length(n), n);
+    const new_pages stage(longest);
+    begun.store(n + 1);
+    pair_end out = pair_end::of_sender(board.lane(0, 1), n, 1, given.data(), given.size(), {&others, 1, stage.get()});
+    out.post();
+    while (out.look() != pair_status::performed) std::this_thread::yield();
+    while (taken.load() <= n) std::this_thread::yield();
+  }
+  receiver.join();
+  CHECK(wrong == 0);
 }

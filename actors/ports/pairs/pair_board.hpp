@@ -56,7 +56,8 @@ struct pair_slot {
     };
   } head;
   struct alignas(64) {
-    std::atomic<std::uint64_t> tell{0};  ///< names the message about which the sender wants to be told
+    std::atomic<std::uint64_t> tell{0};    ///< names the message about which the sender wants to be told
+    std::atomic<std::uint64_t> staged{0};  ///< between processes: mark << 16 | units of the message that may be taken
   } sender;
   struct alignas(64) {
     std::atomic<std::uint64_t> offered{0};  ///< names the message that `target`, `shape`, `claims` and `copied` are of

@@ -42,19 +42,32 @@ void pair_end::post() {
   if (bytes_ > pair_slot::inline_bytes && over_ == sent_when::copied) {
     std::memcpy(lane_->left_at(mark_ - 1), data_, bytes_);
     head.data = nullptr;
-  } else if (bytes_ > pair_slot::inline_bytes) head.data = stage_what_it_reads();
-  else if (bytes_ > 0) std::memcpy(head.inlined, data_, bytes_);
+  } else if (bytes_ > pair_slot::inline_bytes) {
+    head.data = stage_what_it_reads();
+    if (is_far() && far_.stage == nullptr)
+      slot_->sender.staged.store(mark_ << unit_bits | closed, std::memory_order_relaxed);
+  } else if (bytes_ > 0) std::memcpy(head.inlined, data_, bytes_);
   head.stamp.exchange(mark_, std::memory_order_seq_cst);  // before it looks whether the receiver is away
+  // The receiver takes the units as they come, while they are in a near cache: both ends copy at once.
+  if (far_.stage != nullptr && bytes_ >= shared_from)
+    for (std::uint64_t next = 1; next < units(); ++next) stage_unit(next);
   // Of what is left here nobody looks after the receiver any more.
   if (over_ == sent_when::copied) tells_ = slot_->answer.tell.load(std::memory_order_seq_cst) == mark_;
 }
 
-/// Where the receiver takes it from. One that is away does not: then this end copies.
+/// Where the receiver takes it from. One that is away does not: then this end copies. Of what both ends could copy only the first unit lies there.
 const std::byte* pair_end::stage_what_it_reads() {
   if (far_.stage != nullptr && is_away()) far_.stage = nullptr;
   if (far_.stage == nullptr) return data_;
-  troupe::copy(far_.stage, data_, bytes_, store_hint::cached);  // it is read at once
+  if (bytes_ < shared_from) troupe::copy(far_.stage, data_, bytes_, store_hint::cached);  // it is read at once
+  else stage_unit(0);
   return far_.stage;
+}
+
+void pair_end::stage_unit(std::uint64_t which) {
+  const std::size_t begin = which * unit();
+  troupe::copy(far_.stage + begin, data_ + begin, std::min(unit(), bytes_ - begin), store_hint::cached);
+  slot_->sender.staged.store(mark_ << unit_bits | (which + 1), std::memory_order_release);
 }
 
 /// The receiver has said where the message belongs.
@@ -176,7 +189,7 @@ void pair_end::go_away() {
 
 bool pair_end::claim(std::uint64_t& unit) {
   auto& claims = slot_->answer.claims;
-  const std::uint64_t all = units();
+  const std::uint64_t all = units_there();
   std::uint64_t seen = claims.load(std::memory_order_acquire);
   // Of the mark the claims hold what fits beside the units: enough to tell it from those before and after.
   while ((seen ^ mark_ << unit_bits) >> unit_bits == 0 && (seen & closed) < all)
@@ -185,6 +198,14 @@ bool pair_end::claim(std::uint64_t& unit) {
       return true;
     }
   return false;
+}
+
+/// From where a sender's word is not of this message it is over, and its claims are closed.
+std::uint64_t pair_end::units_there() const {
+  const std::uint64_t all = units();
+  if (sending_ || !is_far()) return all;
+  const std::uint64_t staged = slot_->sender.staged.load(std::memory_order_acquire);
+  return (staged ^ mark_ << unit_bits) >> unit_bits == 0 ? std::min(all, staged & closed) : 0;
 }
 
 /// `waiting`: the other end's process has ended, and the failure is on its way.

@@ -119,6 +119,9 @@ private:
         sending_(sending) {}
 
   const std::byte* stage_what_it_reads();
+  void stage_unit(std::uint64_t which);
+  /// How many units of the message a receiver may take: the others do not lie on the stage yet.
+  std::uint64_t units_there() const;
   /// Of a receiver: where the message lies on the board; null: it does not.
   const std::byte* at_hand() const;
   pair_status help();
