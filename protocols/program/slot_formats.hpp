@@ -91,6 +91,27 @@ constexpr std::size_t lines_of(slot_format format, std::size_t bytes) {
 
 // -- LL128 ------------------------------------------------------------------------------------------------------------
 
+/// So many lines ahead of the one that is written are asked for, as their last reader has them: a store at a time would wait for one after the other.
+inline constexpr std::size_t lines_asked_for = 16;
+
+/// Asks for a line that is going to be written, without waiting for it.
+inline void ask_for(const word* line) {
+  const auto one = [](const word* at) {
+#if defined(__x86_64__)
+    __asm__(
+        "prefetchw %0"
+        :
+        : "m"(*at));  // without -mprfchw, the compiler's own would ask for reading; where it is unknown it does nothing
+#elif defined(__GNUC__)
+    __builtin_prefetch(at, 1);
+#else
+    static_cast<void>(at);
+#endif
+  };
+  one(line);
+  one(line + line_words / 2);
+}
+
 /// Writes one line. @pre bytes <= 120
 inline void write_line(word* line, const std::byte* data, std::size_t bytes, word stamp_and_tag, tear_hook tear) {
   if (bytes == ll128_payload) std::memcpy(line + 1, data, ll128_payload);

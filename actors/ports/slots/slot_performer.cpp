@@ -183,7 +183,11 @@ void slot_performer::write_ll128(const slot_step& s, std::size_t at, const std::
   while (true) {
     auto run = to.lines_to_write(sequence_, line);
     line += run.lines;
-    for (; run.lines > 0; --run.lines, run.first += slots::line_words) {
+    const std::size_t lines = std::min(run.lines, slots::lines_of(slot_format::ll128, bytes));
+    for (std::size_t i = 0; i < std::min(lines, slots::lines_asked_for); ++i)
+      slots::ask_for(run.first + i * slots::line_words);
+    for (std::size_t i = 0; i < lines; ++i, run.first += slots::line_words) {
+      if (i + slots::lines_asked_for < lines) slots::ask_for(run.first + slots::lines_asked_for * slots::line_words);
       const std::size_t piece = std::min(bytes, slots::ll128_payload);
       slots::write_line(run.first, data, piece, mark, tear);
       bytes -= piece;
@@ -229,15 +233,33 @@ TROUPE_INLINE slot_performer::outcome slot_performer::greet(slot_channel& from, 
   return outcome::moved;
 }
 
+/// A line in the middle of a message whose beginning has come.
+bool slot_performer::has_come(slot_channel& from, std::size_t line) const {
+  const slots::word* const first = from.lines_to_read(sequence_, line).first;
+  return first != nullptr && slots::stamp_in(slots::load(first, std::memory_order_acquire)) == stamp_;
+}
+
+/// A reader that has caught up with the writer and looks at the very line that is being written takes it from the writer's cache, which has to
+/// fetch it back: every line would be transferred three times. So it looks at a later line first, which is written after all before it.
 slot_performer::outcome slot_performer::receive_ll128(lane_state& lane, const slot_step& s) {
   slot_channel& from = *channels_[s.in_channel];
+  if (lane.later != 0) {
+    if (!has_come(from, s.in_line + lane.later)) return outcome::chunk;
+    lane.later = 0;
+  }
   std::size_t line = s.in_line + lane.progress / slots::ll128_payload;
   do {
     auto run = from.lines_to_read(sequence_, line);
     if (run.first == nullptr) return outcome::chunk;
     line += run.lines;
     for (; run.lines > 0; --run.lines, run.first += slots::line_words) {
-      if (const outcome seen = greet(from, s, run.first); seen != outcome::moved) return seen;
+      if (const outcome seen = greet(from, s, run.first); seen != outcome::moved) {
+        if (lane.progress > 0 && seen == outcome::chunk) {
+          const std::size_t last = (s.bytes - 1) / slots::ll128_payload;
+          lane.later = static_cast<std::uint32_t>(std::min(lane.progress / slots::ll128_payload + lines_behind, last));
+        }
+        return seen;
+      }
       const std::size_t piece = std::min(s.bytes - lane.progress, slots::ll128_payload);
       deliver(s, lane.progress, slots::data_of(run.first), piece);
       lane.progress += piece;

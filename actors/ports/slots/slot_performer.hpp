@@ -52,7 +52,7 @@ public:
     tag_ = static_cast<std::uint32_t>(fingerprint ^ fingerprint >> 32);
     suspect_ = -1;
     for (std::size_t l = 0; l < code.lanes.size(); ++l)
-      lanes_[l] = {code.lanes[l].begin, code.lanes[l].end, 0, false, outcome::moved};
+      lanes_[l] = {code.lanes[l].begin, code.lanes[l].end, 0, false, outcome::moved, 0};
     unfinished_ = code.lanes.size();
     if (unfinished_ == 0) finish();
   }
@@ -67,7 +67,8 @@ public:
   std::size_t steps_taken() const override { return steps_; }
 
 private:
-  static constexpr std::size_t tiny_bytes = 64;  ///< sums of so few are added one by one
+  static constexpr std::size_t tiny_bytes = 64;    ///< sums of so few are added one by one
+  static constexpr std::size_t lines_behind = 16;  ///< that a reader stays behind a writer it has caught up with
 
   enum class outcome : std::uint8_t { moved, chunk, credit, lane, mismatch };
   struct lane_state {
@@ -76,6 +77,7 @@ private:
     std::size_t progress = 0;  ///< bytes of the message at `next` that are done with
     bool greeted = false;      ///< its header was seen (LL) or written
     outcome why = outcome::moved;
+    std::uint32_t later = 0;  ///< the line to look at first, as the writer was caught up with; 0: none
   };
 
   void bind(const slot_program& code, std::uint64_t sequence);
@@ -84,6 +86,7 @@ private:
   outcome receive(lane_state& lane, const slot_step& s);
   void local(const slot_step& s) const;
   outcome receive_ll128(lane_state& lane, const slot_step& s);
+  bool has_come(slot_channel& from, std::size_t line) const;
   outcome receive_ll(lane_state& lane, const slot_step& s);
   std::size_t unpack_ll(slot_channel& from, const slot_step& s, std::size_t at, std::byte* to, std::size_t bytes) const;
   outcome open(const slot_step& s);
