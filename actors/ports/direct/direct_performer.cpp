@@ -232,7 +232,7 @@ std::vector<lane_wait> direct_performer::waits() const {
 void direct_performer::prepare() {
   fit_->scratch_bytes = sizes().scratch_bytes();
   const bool some_bring = !sizes().equal() && !code_->copies.empty() && meeting_place().brought.offered() &&
-                          traits_of(code_->what).v != v_counts::common;
+                          (others_ != nullptr || traits_of(code_->what).v != v_counts::common);
   fit_->small = some_bring && is_small();
   fit_->may_leave_early = some_bring && gives_in_advance();
   if (fit_->small) pack();
@@ -244,7 +244,9 @@ void direct_performer::prepare() {
 bool direct_performer::is_small() const {
   std::size_t elements = 0;
   for (const std::size_t n : sizes().own_blocks(true)) elements += n;
-  return elements <= snapshots::most_bytes / sizes().element_size();
+  const std::size_t room = meeting_place().brought.most_bytes();
+  const bool is_copied_anyway = others_ != nullptr || gives_in_advance();
+  return elements <= (is_copied_anyway ? room : std::min(room, most_beside_buffers)) / sizes().element_size();
 }
 
 /// Allocates for more blocks than ever before.
@@ -273,8 +275,9 @@ void direct_performer::pack() {
   fit_->begins[i] = static_cast<std::uint16_t>(at);
 }
 
-/// Of this rank alone.
+/// Of this rank alone. 0: the fingerprint has all counts.
 std::uint64_t direct_performer::balance_of_own() const {
+  if (traits_of(code_->what).v == v_counts::common) return 0;
   const root_role rooted = traits_of(code_->what).root;
   std::uint64_t balance = 0;
   rank_t other = 0;
@@ -308,10 +311,11 @@ bool direct_performer::bring() {
   if (!ahead_ && !fit_->balanced) fit_->balance = balance_of_own(), fit_->balanced = true;
   to.fingerprint = fingerprint_;
   to.balance = fit_->balance;  // nobody asks for it where whoever gives runs ahead
-  std::memcpy(to.brought.data(), fit_->begins.data(), sizeof(std::uint16_t) * (blocks + 1));
+  std::byte* const at = to.brought();
+  std::memcpy(at, fit_->begins.data(), sizeof(std::uint16_t) * (blocks + 1));
   for (std::size_t i = 0; i < blocks; ++i)
     if (const auto bytes = static_cast<std::size_t>(fit_->begins[i + 1] - fit_->begins[i]); bytes > 0)
-      std::memcpy(&to.brought[fit_->begins[i]], mine_.input + from[i] * size, bytes);
+      std::memcpy(at + fit_->begins[i], mine_.input + from[i] * size, bytes);
   to.mark.store(mark_, std::memory_order_release);
   return true;
 }
@@ -350,7 +354,7 @@ bool direct_performer::take_copy(const direct_fit::taken& block) const {
   const snapshots::place& theirs = meeting_place().brought.of(block.owner, sequence_);
   const std::size_t begin = theirs.begin_of(block.index), bytes = theirs.begin_of(block.index + 1) - begin;
   if (bytes != block.bytes) return false;
-  if (bytes > 0) std::memcpy(mine_.output + block.offset, &theirs.brought[begin], bytes);
+  if (bytes > 0) std::memcpy(mine_.output + block.offset, theirs.brought() + begin, bytes);
   return true;
 }
 

@@ -56,6 +56,8 @@ public:
 private:
   /// A sleeper that is woken takes some 10 µs to come; less work than this is done by then. And less is in nobody's cache for long.
   static constexpr std::size_t much_bytes = 1024 * 1024;
+  /// Up to here two copies cost less than to wait until all others have read: where neither is needed otherwise.
+  static constexpr std::size_t most_beside_buffers = 2048;
   enum class stage : std::uint8_t { none, coming, meeting, at_odds, working, leaving };
   struct buffers {
     std::byte* input;

@@ -18,7 +18,7 @@
 // places are so many that he may be some operations ahead. Where ranks share cores, that many are performed between two changes of threads, which
 // take longer than the operations.
 
-#include <array>
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -40,27 +40,36 @@ public:
   static constexpr std::size_t first_begin(std::size_t blocks) {
     return (sizeof(std::uint16_t) * (blocks + 1) + 7) / 8 * 8;
   }
-  static constexpr std::size_t room = 1128;
-  static constexpr std::size_t most_bytes = 1088;  ///< of all blocks
+  /// Of a rank's place. All places of two ranks and more take 1 MiB together, in which what is short touches few pages.
+  static constexpr std::size_t place_bytes(int ranks) {
+    return std::min<std::size_t>(32 * 1024 / static_cast<std::size_t>(ranks), 16 * 1024) / 128 * 128;
+  }
 
-  struct alignas(128) place {
+  struct place {
     std::atomic<std::uint64_t> mark{0};  ///< stored last
     std::uint64_t fingerprint;
     std::uint64_t balance;
-    /// Where each block of the rank's input begins in here, as 16 bits, and where the last one ends; then the blocks. So what is short is all in
-    /// the line of the mark, which is the one that whoever takes it has to wait for.
-    alignas(8) std::array<std::byte, room> brought;
+    /// Behind it, as far as its room goes: where each block of the rank's input begins there, as 16 bits, and where the last one ends; then the
+    /// blocks. So what is short is all in the line of the mark, which is the one that whoever takes it has to wait for.
+    std::byte* brought() { return reinterpret_cast<std::byte*>(this + 1); }
+    const std::byte* brought() const { return reinterpret_cast<const std::byte*>(this + 1); }
 
     /// @pre marked
     std::size_t begin_of(std::size_t block) const {
       std::uint16_t at;
-      std::memcpy(&at, &brought[sizeof at * block], sizeof at);
+      std::memcpy(&at, brought() + sizeof at * block, sizeof at);
       return at;
     }
   };
 
   /// @param at zeros at first; the same for all ranks. `memory` outlives it.
-  snapshots(int ranks, relative<place>& at, board_memory& memory) : ranks_(ranks), places_(&at), memory_(&memory) {}
+  snapshots(int ranks, relative<place>& at, board_memory& memory)
+      : ranks_(ranks),
+        place_bytes_(place_bytes(ranks)),
+        most_bytes_(ranks <= most_ranks ? place_bytes_ - sizeof(place) - first_begin(static_cast<std::size_t>(ranks))
+                                        : 0),
+        places_(&at),
+        memory_(&memory) {}
   snapshots(const snapshots&) = delete;
   snapshots& operator=(const snapshots&) = delete;
 
@@ -72,10 +81,16 @@ public:
     if (made == nullptr) throw std::bad_alloc{};
     if (places_->publish(made) != nullptr) memory_->give_back(made);
   }
-  static constexpr std::size_t bytes(int ranks) { return places * static_cast<std::size_t>(ranks) * sizeof(place); }
+  static constexpr std::size_t bytes(int ranks) {
+    return places * static_cast<std::size_t>(ranks) * place_bytes(ranks);
+  }
+  /// Of all blocks of an input that can be brought.
+  std::size_t most_bytes() const { return most_bytes_; }
   /// @pre lay_down()
   place& of(rank_t rank, std::uint64_t sequence) const {
-    return places_->load(std::memory_order_acquire)[places * static_cast<std::size_t>(rank) + sequence % places];
+    const std::size_t which = places * static_cast<std::size_t>(rank) + sequence % places;
+    return *reinterpret_cast<place*>(reinterpret_cast<std::byte*>(places_->load(std::memory_order_acquire)) +
+                                     which * place_bytes_);
   }
   /// A block of `bytes` from one rank to another, in a balance.
   static std::uint64_t weight(rank_t from, rank_t to, std::size_t bytes) {
@@ -88,9 +103,9 @@ public:
 
 private:
   int ranks_;
+  std::size_t place_bytes_, most_bytes_;
   relative<place>* places_;
   board_memory* memory_;
 };
-static_assert(snapshots::first_begin(snapshots::most_ranks) + snapshots::most_bytes <= snapshots::room);
 
 }  // namespace troupe
