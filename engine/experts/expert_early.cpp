@@ -22,7 +22,9 @@ namespace {
 std::uint64_t address(const void* of) { return reinterpret_cast<std::uint64_t>(of); }
 
 std::string caller_of(std::uint64_t tiles) {
-  return tiles == 0 ? "outside of a flow" : "in a flow's node of " + std::to_string(tiles) + " tiles";
+  if (tiles == 0) return "outside of a flow";
+  return "in a flow's node of " + std::string{(tiles & expert_word::back) != 0 ? "gradients of " : ""} +
+         std::to_string(tiles & ~expert_word::back) + " tiles";
 }
 }  // namespace
 
@@ -48,7 +50,8 @@ void expert_exchange::inside::await_next(rank_t from) {
   if (e.words.awaits(from)) return;
   if (const std::size_t bytes = std::exchange(peer.block, 0); bytes > 0) {
     peer.awaited = early::peer::what::block;
-    e.words.await_block(from, e.of[static_cast<std::size_t>(from)].block->grow(bytes), bytes);
+    const auto s = static_cast<std::size_t>(from);
+    e.words.await_block(from, (e.back ? e.of[s].gradient_block : e.came.of[s].block)->grow(bytes), bytes);
   } else if (peer.words > 0) {
     --peer.words;
     peer.awaited = early::peer::what::word;
@@ -97,20 +100,20 @@ void expert_exchange::inside::heard(rank_t from, const expert_word* what) {
   }
 }
 
-/// The tokens of a source of another domain, or nothing, are here: they are shown to this domain.
+/// The tokens of a source of another domain, or their gradients, or nothing, are here: they are shown to this domain.
 void expert_exchange::inside::show_block(rank_t source) {
   early& e = *early_;
   const auto s = static_cast<std::size_t>(source);
   expert_shown::stream& shown = mine().streams[source];
   shown.lists = shown.rows = 0;
-  rows_from_[s] = 0;
+  if (!e.back) rows_from_[s] = 0;
   if (coming_[s] > 0) {
-    const std::byte* const block = e.of[s].block->get();
+    const std::byte* const block = e.came.of[s].block->get();
     std::uint32_t head[2];
     std::memcpy(head, block, sizeof head);
     rows_from_[s] = head[0];
     shown.lists = address(block + sizeof head);
-    shown.rows = address(block + lists_bytes(domain_replicas(), head[1]));
+    shown.rows = address(e.back ? e.of[s].gradient_block->get() : block + lists_bytes(domain_replicas(), head[1]));
     const entry_lists lists = lists_here(source);
     e.of[s].to_answer = 0;
     ++e.to_sum;
@@ -135,40 +138,18 @@ void expert_exchange::inside::has_come(rank_t source) {
 
 // -- what is read of others -----------------------------------------------------------------------------------------------
 
-/// They show it until this is over, or the end of all has come, which it throws.
-template <class Read>
-void expert_exchange::inside::read_others(Read&& read) {
-  std::atomic<std::uint32_t>& reading = mine().reading;
-  struct until_then {
-    std::atomic<std::uint32_t>& of;
-    ~until_then() { of.store(0, std::memory_order_release); }
-  } const scope{reading};
-  // In one order with `ended`: either this rank sees that, or the other one that it is read.
-  reading.store(1, std::memory_order_seq_cst);
-  for (const rank_t r : members()) {
-    if (r == rank_) continue;
-    const expert_shown& its = shown(r);
-    if (its.ended.load(std::memory_order_seq_cst) == 0 && its.generation.load(std::memory_order_acquire) == generation_)
-      continue;
-    reading.store(0, std::memory_order_release);
-    for (;;) {  // it has ended all before
-      while (early_->words.next()) {}
-      early_->words.sleep();
-    }
-  }
-  read();
-}
-
 /// Copies what the source has for this rank's experts. @pre it has come
 void expert_exchange::inside::take_part(rank_t source) {
   early& e = *early_;
   const auto s = static_cast<std::size_t>(source);
-  early::source& of = e.of[s];
+  record::source& of = e.came.of[s];
   const std::size_t experts = own_experts_.size(), row_bytes = result_bytes();
   const rank_t from = taker(source);
-  auto* const bases = e.bases.as<std::uint32_t>() + s * experts;
-  std::fill(of.counts.begin(), of.counts.end(), 0);
-  of.all = 0;
+  auto* const bases = e.came.bases.as<std::uint32_t>() + s * experts;
+  if (!e.back) {
+    std::fill(of.counts.begin(), of.counts.end(), 0);
+    of.all = 0;
+  }
   const auto copy = [&] {
     // Not the rest of it, which that rank writes when it takes the same.
     const expert_shown::stream& its = shown(from).streams[source];
@@ -177,6 +158,7 @@ void expert_exchange::inside::take_part(rank_t source) {
     of.all = entries_for(lists, rank_);
     if (of.all == 0) return;
     const std::byte* const rows = found<std::byte>(from, its.rows);
+    if (e.back) return take_gradients_of(source, lists, rows);
     std::byte* to = of.rows->grow(of.all * row_bytes);
     const store_hint stores = stores_of(of.all * row_bytes);
     const std::uint32_t first = replicas_.in_domain[replicas_.first[static_cast<std::size_t>(rank_)]];
@@ -192,18 +174,19 @@ void expert_exchange::inside::take_part(rank_t source) {
   };
   if (from == rank_) copy();
   else read_others(copy);
-  mine().streams[source].results = address(of.rows->get());
+  mine().streams[source].results = address((e.back ? e.of[s].gradients : of.rows)->get());
   mine().streams[source].bases = address(bases);
-  of.is = of.all == 0 ? early::stage::ready : early::stage::given;
+  e.of[s].is = of.all == 0 ? early::stage::ready : early::stage::given;
   ++e.given;
+  if (e.back) return;
   did_.received += of.all;
   received_ += of.all;
   for (std::size_t x = 0; x < experts; ++x) came_to_expert_[static_cast<std::size_t>(own_experts_[x])] += of.counts[x];
 }
 
 const std::byte* expert_exchange::inside::part_row(const came_row& which) const {
-  const std::uint32_t* const bases = early_->bases.as<std::uint32_t>() + which.source * own_experts_.size();
-  return early_->of[which.source].rows->get() + (bases[which.expert] + which.nth) * result_bytes();
+  const std::uint32_t* const bases = early_->came.bases.as<std::uint32_t>() + which.source * own_experts_.size();
+  return early_->came.of[which.source].rows->get() + (bases[which.expert] + which.nth) * result_bytes();
 }
 
 /// Where the ranks of the domain have the results of its tokens.
@@ -214,6 +197,7 @@ void expert_exchange::inside::find_results_of(rank_t source) {
     const expert_shown::stream& its = shown(r).streams[source];
     bases_of_[static_cast<std::size_t>(r)] = found<std::uint32_t>(r, its.bases);
     results_of_[static_cast<std::size_t>(r)] = found<std::byte>(r, its.results);
+    if (early_->back) early_->products_of[static_cast<std::size_t>(r)] = found<float>(r, its.products);
   }
 }
 
@@ -221,11 +205,14 @@ void expert_exchange::inside::sum_if_all_are_there(rank_t source) {
   early& e = *early_;
   const auto s = static_cast<std::size_t>(source);
   if (e.of[s].to_answer > 0) return;
-  const std::size_t bytes = in_lines(rows_from_[s] * result_bytes());
+  const std::size_t sums = in_lines(rows_from_[s] * result_bytes());
+  const std::size_t bytes =
+      sums + (e.back ? in_lines(lists_here(source).begins[domain_replicas()] * sizeof(float)) : 0);
   std::byte* const to = e.of[s].sums->grow(bytes);
   read_others([&] {
     find_results_of(source);
-    sum_of(source, to, true);
+    sum_of(source, to, !e.back);
+    if (e.back) products_for(source, reinterpret_cast<float*>(to + sums));
   });
   e.words.send_block(source, to, bytes);
   --e.to_sum;
@@ -257,12 +244,13 @@ expert_exchange::inside::early& expert_exchange::inside::started(const char* cal
 
 void expert_exchange::inside::start(const std::byte* tokens, std::size_t elements, datatype type,
                                     std::span<const std::int32_t> ids, std::span<const float> weights,
-                                    std::uint64_t tiles) {
+                                    std::uint64_t tiles, std::shared_ptr<void> keeps) {
   if (!early_)
     throw error(errc::invalid_argument, "expert_exchange: start_dispatch() on rank " + std::to_string(rank_) +
                                             ": the exchange was made without expert_options::starts_early");
   perform([&] {
     finish_early();
+    early_->keeps = std::move(keeps);
     if (last_ == kind::dispatch) round({});  // others may still read what it has shown
     last_ = kind::none;
     routed_ = false;
@@ -284,14 +272,26 @@ void expert_exchange::inside::start(const std::byte* tokens, std::size_t element
 void expert_exchange::inside::begin_early(const std::byte* tokens, bool right, std::uint64_t tiles) {
   early& e = *early_;
   const auto n = static_cast<std::size_t>(ranks_);
+  e.back = false;
   list_own();
   show_tokens(tokens);
   rows_from_.assign(n, 0);
+  received_ = 0;
+  e.came.bases.grow(std::max<std::size_t>(n * own_experts_.size() * sizeof(std::uint32_t), 1));
+  if (spreads()) {
+    list_for_others();
+    pack_tokens(tokens);
+  }
+  meet_early(right, tiles, outgoing_.get());
+}
+
+/// What this rank shows is there: all hear of it, and it awaits theirs. @param blocks for other domains
+void expert_exchange::inside::meet_early(bool right, std::uint64_t tiles, const std::byte* blocks) {
+  early& e = *early_;
+  const auto n = static_cast<std::size_t>(ranks_);
   coming_.assign(n, 0);
   coming_begins_.assign(n, 0);
-  received_ = 0;
   in_parts_ = true;
-  e.bases.grow(std::max<std::size_t>(n * own_experts_.size() * sizeof(std::uint32_t), 1));
   for (early::source& one : e.of) one.is = early::stage::awaited;
   std::fill(e.from.begin(), e.from.end(), early::peer{});
   e.from.resize(n);
@@ -300,11 +300,7 @@ void expert_exchange::inside::begin_early(const std::byte* tokens, bool right, s
   e.refused_by = right ? -1 : rank_;
   e.tiles = tiles;
   e.given = e.results = e.sums_coming = e.to_sum = 0;
-  if (spreads()) {
-    list_for_others();
-    pack_tokens(tokens);
-    await_sums();
-  }
+  if (spreads()) await_sums();
   const entry_lists lists = lists_here(rank_);
   for (rank_t s = 0; s < ranks_; ++s)
     if (s != rank_) ++e.from[static_cast<std::size_t>(taker(s) == rank_ ? s : taker(s))].words;
@@ -323,7 +319,7 @@ void expert_exchange::inside::begin_early(const std::byte* tokens, bool right, s
     const std::size_t bytes = spreads() ? sizes_[static_cast<std::size_t>(to)] : 0;
     e.words.send(to, {right ? expert_word::kind::shown : expert_word::kind::refused, static_cast<std::uint32_t>(rank_),
                       bytes, tiles});
-    if (bytes > 0) e.words.send_block(to, outgoing_.get() + begins_[static_cast<std::size_t>(to)], bytes);
+    if (bytes > 0) e.words.send_block(to, blocks + begins_[static_cast<std::size_t>(to)], bytes);
   }
   for (rank_t from = 0; from < ranks_; ++from)
     if (from != rank_) await_next(from);
@@ -338,7 +334,8 @@ void expert_exchange::inside::await_sums() {
     if (rows_there_[d] == 0) continue;
     const auto proxy = static_cast<std::size_t>(replicas_.proxy(static_cast<int>(d), rank_));
     coming_begins_[proxy] = all;
-    all += e.from[proxy].sums = in_lines(rows_there_[d] * result_bytes());
+    all += e.from[proxy].sums =
+        in_lines(rows_there_[d] * result_bytes()) + (e.back ? in_lines(entries_there_[d] * sizeof(float)) : 0);
     ++e.sums_coming;
   }
   sums_in_.grow(std::max(all, line));
@@ -370,7 +367,7 @@ std::optional<expert_exchange::part_here> expert_exchange::inside::next_part(dat
     while (!part) {
       const std::optional<rank_t> source = take_next();
       if (!source) break;
-      const early::source& of = e.of[static_cast<std::size_t>(*source)];
+      const record::source& of = e.came.of[static_cast<std::size_t>(*source)];
       if (of.all > 0)
         part = {{of.rows->get(), of.all * options_.hidden, own_experts_, of.counts, options_.hidden}, *source};
     }
@@ -403,13 +400,14 @@ void expert_exchange::inside::check_peer(const char* call, rank_t peer) const {
 void expert_exchange::inside::ready(rank_t peer) {
   early& e = started("ready()");
   check_peer("ready()", peer);
-  const early::source& of = e.of[static_cast<std::size_t>(peer)];
-  if (of.is != early::stage::given)
+  const early::stage is = e.of[static_cast<std::size_t>(peer)].is;
+  if (is != early::stage::given)
     throw error(errc::invalid_argument,
                 "expert_exchange: ready() of the part of rank " + std::to_string(peer) + " on rank " +
                     std::to_string(rank_) +
-                    (of.is == early::stage::ready && of.all > 0 ? ", which was made ready before"
-                                                                : ", which next_arrived() has not given out"));
+                    (is == early::stage::ready && e.came.of[static_cast<std::size_t>(peer)].all > 0
+                         ? ", which was made ready before"
+                         : ", which next_arrived() has not given out"));
   perform([&] {
     tell_ready(peer);
     look();
@@ -471,7 +469,7 @@ void expert_exchange::inside::finish_early() {
 void expert_exchange::inside::count_rows() {
   for (std::size_t x = 0; x < counts_.size(); ++x) {
     counts_[x] = 0;
-    for (const early::source& one : early_->of) counts_[x] += one.counts[x];
+    for (const record::source& one : early_->came.of) counts_[x] += one.counts[x];
   }
 }
 

@@ -49,7 +49,8 @@ struct expert_shown {
   /// Tokens of one source: its own, or of another domain.
   struct stream {
     std::uint64_t lists, rows;
-    std::uint64_t results, bases;  ///< where a dispatch has started early: of this rank's experts
+    std::uint64_t results, bases,
+        products;  ///< where a dispatch has started early: of this rank's experts; the last one on its way back
   };
   std::atomic<std::uint64_t> generation;
   std::atomic<std::uint64_t> finished;  ///< rounds after which it has read all it will
@@ -84,6 +85,7 @@ struct TROUPE_INTERNAL expert_exchange::inside {
   using clock = std::chrono::steady_clock;
   enum class kind : std::uint8_t { none, dispatch, combine };
   struct early;
+  struct record;
 
   inside(communicator of, int experts, expert_options how);
   ~inside();
@@ -120,6 +122,7 @@ struct TROUPE_INTERNAL expert_exchange::inside {
   void show_tokens(const std::byte* tokens);
   void show_gradients(const std::byte* gradient);
   void send_tokens(const std::byte* tokens, const std::string& wrong);
+  void pack_gradients(const std::byte* gradient);
   void send_gradients(const std::byte* gradient);
   void find_streams();
   std::size_t lay_out();
@@ -133,6 +136,7 @@ struct TROUPE_INTERNAL expert_exchange::inside {
   void take_row(const std::byte* from, std::byte* to, store_hint stores) const;
   void pack_tokens(const std::byte* tokens);
   void take_gradients(const std::byte* results);
+  float take_gradient(const std::byte* from, float weight, const std::byte* result, std::byte* to) const;
   void find_results();
   void sum_for_others(bool weighted);
   void sum_of(rank_t source, std::byte* to, bool weighted);
@@ -163,9 +167,9 @@ struct TROUPE_INTERNAL expert_exchange::inside {
   }
 
   // -- a dispatch that starts early: expert_early.cpp --
-  /// @param tiles of the node of a flow that calls; 0: none does
+  /// @param tiles of the node of a flow that calls; 0: none does @param keeps what its records are part of
   void start(const std::byte* tokens, std::size_t elements, datatype type, std::span<const std::int32_t> ids,
-             std::span<const float> weights, std::uint64_t tiles = 0);
+             std::span<const float> weights, std::uint64_t tiles = 0, std::shared_ptr<void> keeps = nullptr);
   std::optional<part_here> next_part(datatype type);
   bool has_arrived(rank_t peer);
   void ready(rank_t peer);
@@ -192,11 +196,25 @@ struct TROUPE_INTERNAL expert_exchange::inside {
   void count_rows();
   void begin_early(const std::byte* tokens, bool right, std::uint64_t tiles);
   void await_sums();
+  void meet_early(bool right, std::uint64_t tiles, const std::byte* blocks);
   void check_peer(const char* call, rank_t peer) const;
   template <class Read>
   void read_others(Read&& read);
   entry_lists lists_here(rank_t source) const;
   std::size_t entries_for(const entry_lists& lists, rank_t rank) const;
+
+  // -- the same back, for the node of a flow: expert_early_back.cpp --
+  /// What the last dispatch has left changes places with `with`. @pre it has combined, or none has begun
+  void exchange_record(record& with);
+  /// Gradients of what combine_early() has given go to the experts. `of` is taken until combine_back() gives it back.
+  /// @param keeps what `of` is part of @param tiles of the node that calls
+  void start_back(record& of, std::shared_ptr<void> keeps, const std::byte* gradient, std::uint64_t tiles);
+  /// The next rank's gradients of the results here, in the order of the ranks.
+  std::optional<part_here> next_gradients();
+  const std::byte* results_of_part(rank_t source) const;
+  void take_gradients_of(rank_t source, const entry_lists& lists, const std::byte* rows);
+  void products_for(rank_t source, float* to);
+  void combine_back(record& of, std::byte* output, std::span<float> weight_gradient);
 
   // -- among the ranks --
   /// @param wrong why this rank refuses its call; empty: it does not. Throws what the round ends with.

@@ -152,11 +152,10 @@ void expert_exchange::inside::send_tokens(const std::byte* tokens, const std::st
   }
 }
 
-/// The gradients of what was sent so, the same way.
-void expert_exchange::inside::send_gradients(const std::byte* gradient) {
+/// The gradients of what was sent so: rows alone, since the lists are there.
+void expert_exchange::inside::pack_gradients(const std::byte* gradient) {
   const auto n = static_cast<std::size_t>(ranks_);
   sizes_.assign(n, 0);
-  coming_.assign(n, 0);
   std::size_t all = 0;
   for (std::size_t d = 0; d < replicas_.domains.size(); ++d)
     if (rows_there_[d] > 0)
@@ -172,6 +171,13 @@ void expert_exchange::inside::send_gradients(const std::byte* gradient) {
       if (const std::uint32_t row = row_there_[d * tokens_ + t]; row != none)
         troupe::copy(to + row * result_bytes(), gradient + t * result_bytes(), result_bytes());
   }
+}
+
+/// They go the same way.
+void expert_exchange::inside::send_gradients(const std::byte* gradient) {
+  const auto n = static_cast<std::size_t>(ranks_);
+  pack_gradients(gradient);
+  coming_.assign(n, 0);
   for (std::size_t s = 0; s < n; ++s) coming_[s] = in_lines(rows_from_[s] * result_bytes());
   exchange_blocks(gradients_out_, sizes_, gradients_in_, coming_);
   std::size_t at = 0;
@@ -251,15 +257,21 @@ void expert_exchange::inside::take_tokens() {
   });
 }
 
-/// The gradients of the results, times their weights; and of each its product with the result, which is that of the weight.
+/// The gradient of a result is that of the sum times the weight. Returns that of the weight: the product with the result.
+float expert_exchange::inside::take_gradient(const std::byte* from, float weight, const std::byte* result,
+                                             std::byte* to) const {
+  const float of_weight = product(options_.type, from, result, options_.hidden);
+  scale(options_.type, weight, from, to, options_.hidden);
+  return of_weight;
+}
+
 void expert_exchange::inside::take_gradients(const std::byte* results) {
   const std::size_t row_bytes = result_bytes();
   std::byte* const to = gradient_rows_.grow(received_ * row_bytes);
   auto* const products = products_.as<float>();
   take_each(row_bytes, [&](const std::byte* from, float weight, std::size_t at, const came_row& which) {
     const std::byte* const result = in_parts_ ? part_row(which) : results + at * row_bytes;
-    products[at] = product(options_.type, from, result, options_.hidden);
-    scale(options_.type, weight, from, to + at * row_bytes, options_.hidden);
+    products[at] = take_gradient(from, weight, result, to + at * row_bytes);
   });
 }
 

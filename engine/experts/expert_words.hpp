@@ -36,6 +36,8 @@ struct expert_word {
   std::uint32_t source;
   std::uint64_t bytes;
   std::uint64_t tiles = 0;  ///< of `shown` and `refused`: of the node of a flow whose dispatch it is; 0: of none
+
+  static constexpr std::uint64_t back = std::uint64_t{1} << 63;  ///< in `tiles`: the node is one of gradients
 };
 
 /// Owner: one rank's exchange, which calls it from one thread at a time; cancel() may be called by any.
