@@ -43,6 +43,10 @@ reach_map::reach_map(layout on) : layout_(std::move(on)), routed_(layout_.homes.
     std::sort(homes.begin(), homes.end());
     nearest_ = nearest_of(homes);
     ranks_of_host_ = most_of_host(homes);
+    for (int level = 0; level < layout_.outer_levels(); ++level) {
+      auto& groups = group_of_.emplace_back();
+      for (int s = 0; s < layout_.servers; ++s) groups.push_back(layout_.group_of_server(level, s));
+    }
   }
   const char* what = farthest_ == reach::segment ? "in different processes"
                      : layout_.homes.empty()     ? "on different servers"
@@ -61,6 +65,12 @@ reach reach_map::between(int a, int b) const {
   const residence &x = layout_.homes[static_cast<std::size_t>(a)], &y = layout_.homes[static_cast<std::size_t>(b)];
   if (x.host != y.host) return reach::network;
   return x.process == y.process ? reach::process : reach::segment;
+}
+
+int reach_map::borders_between(int a, int b) const {
+  if (group_of_.empty()) return 0;
+  const auto x = static_cast<std::size_t>(layout_.server_of(a)), y = static_cast<std::size_t>(layout_.server_of(b));
+  return static_cast<int>(std::ranges::count_if(group_of_, [&](const auto& groups) { return groups[x] != groups[y]; }));
 }
 
 std::vector<std::uint32_t> reach_map::hosts() const {

@@ -22,6 +22,8 @@ enum class reach : std::uint8_t {
   network,  ///< not at all
 };
 inline constexpr int reach_count = 3;
+/// Levels of groups of hosts: as many as a layout can have above its servers, cards and core groups.
+inline constexpr int most_borders = layout::most_levels - 3;
 
 /// A value; any thread.
 class TROUPE_API reach_map {
@@ -37,6 +39,10 @@ public:
   const std::string& why_no_buffers() const noexcept;
   /// What their messages go through: a layout without homes is a model, and its messages stay in the process. Throws as between().
   reach link_between(int a, int b) const { return layout_.homes.empty() ? reach::process : between(a, b); }
+  /// Of ranks of two hosts: how many levels of groups of hosts (pods, racks of pods …) part them. 0: they are in one innermost group, or on one host, or the layout has no homes.
+  int borders_between(int a, int b) const;
+  /// Of the two ranks that are farthest from each other.
+  int most_borders_between() const noexcept { return static_cast<int>(group_of_.size()); }
   /// The same at worst.
   reach farthest_link() const noexcept { return layout_.homes.empty() ? reach::process : farthest_; }
   /// And at best: of the two ranks that are nearest to each other. @pre two ranks at least
@@ -62,6 +68,7 @@ private:
   int ranks_of_host_ = 0;
   bool routed_ = false;
   std::string why_apart_;
+  std::vector<std::vector<int>> group_of_;  ///< [level][server], where homes have such levels
 };
 
 /// Of several hosts whose ranks follow each other: how many ranks each host has, if all have as many, more than one, and in processes that divide

@@ -46,7 +46,9 @@ timing_sheet::timing_sheet(const score& s, const reach_map* where) {
     const auto [at, fresh] = queues.try_emplace(queue_key(from, to, l), static_cast<std::int32_t>(queues.size()));
     if (fresh) {
       receiver_.push_back(-1), sender_.push_back(-1), first_message_.push_back(0);
-      way_.push_back(where != nullptr ? where->link_between(from, to) : reach::process);
+      const int way =
+          where == nullptr ? 0 : static_cast<int>(where->link_between(from, to)) + where->borders_between(from, to);
+      way_.push_back(static_cast<std::uint8_t>(way));
     }
     return at;
   };
@@ -204,7 +206,7 @@ private:
   }
 
   const message_costs& costs_of(std::int32_t queue) const {
-    return machine_.over(sheet_.way_[static_cast<std::size_t>(queue)]);
+    return machine_.messages[sheet_.way_[static_cast<std::size_t>(queue)]];
   }
   /// Of a queue: where it stands among all messages.
   std::size_t message(std::int32_t queue, std::size_t number) const {

@@ -29,8 +29,9 @@ struct message_costs {
 /// What a machine costs. Times in seconds, rates in bytes of result per second and core.
 /// The defaults are round figures; the planner takes them from engine/planning/tuning.hpp.
 struct machine_constants {
-  std::array<message_costs, reach_count> messages;  ///< by what they go through
-  double step = 0.05e-6;                            ///< one instruction of a performer, without its bytes
+  /// By what they go through: a reach; then the network between groups of hosts, by how many borders of theirs (pods, racks of pods …) lie between.
+  std::array<message_costs, reach_count + most_borders> messages;
+  double step = 0.05e-6;       ///< one instruction of a performer, without its bytes
   double operand = 0.01e-6;    ///< one more input or output of a pass over several (program.hpp: fold)
   double operand_share = 0.5;  ///< what its bytes cost, of a step of its own
   double message_share = 1;    ///< of message_costs::message without `turn`: how much of it a core works
@@ -81,7 +82,7 @@ private:
   std::vector<std::uint32_t> first_lane_;  ///< by rank; one more at the end
   std::vector<std::int32_t> receiver_;     ///< by queue: lane, −1 if nobody
   std::vector<std::int32_t> sender_;
-  std::vector<reach> way_;                    ///< by queue
+  std::vector<std::uint8_t> way_;             ///< by queue: in machine_constants::messages
   std::vector<std::uint32_t> first_message_;  ///< by queue, of all queues' messages of a slice; one more at the end
 };
 

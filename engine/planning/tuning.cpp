@@ -109,13 +109,17 @@ machine_constants tuning::through_actors(double bytes_a_core, datatype type, int
   m.cores = machine.cores;
   // As over_slots(): all others of a core that is shared have their turns before the receiver.
   const double turn = ranks_of_host > machine.cores ? frame_turn_ns * ranks_of_host / machine.cores : 0;
-  const auto frames = [&](double message_ns, double share, double kilobyte_ns) {
+  const auto frames = [&](double message_ns, double sending_ns, double kilobyte_ns) {
     const double byte = kilobyte_ns / 1024 * 1e-9;
-    return message_costs{(actor_message_ns + message_ns + turn) * 1e-9, share * message_ns * 1e-9, byte, byte,
-                         turn * 1e-9};
+    return message_costs{(actor_message_ns + message_ns + turn) * 1e-9, sending_ns * 1e-9, byte, byte, turn * 1e-9};
   };
-  m.messages = {message_costs{actor_message_ns * 1e-9, 0, 0, 0}, frames(ring_message_ns, of_ring, ring_kilobyte_ns),
-                frames(socket_message_ns, of_socket, socket_kilobyte_ns)};
+  const auto of = [](reach how) { return static_cast<std::size_t>(how); };
+  m.messages[of(reach::process)] = message_costs{actor_message_ns * 1e-9, 0, 0, 0};
+  m.messages[of(reach::segment)] = frames(ring_message_ns, of_ring * ring_message_ns, ring_kilobyte_ns);
+  // A frame that goes far keeps its sender no longer than one that goes near.
+  for (int borders = 0; borders <= most_borders; ++borders)
+    m.messages[of(reach::network) + static_cast<std::size_t>(borders)] =
+        frames(network_message_ns(borders), of_socket * socket_message_ns, network_kilobyte_ns(borders));
   m.step = actor_step_ns * 1e-9;
   m.operand = actor_operand_ns * 1e-9;
   const double copying = copy.at(bytes_a_core), reducing = reduce.at(bytes_a_core);
@@ -218,6 +222,10 @@ void each_cost(Tuning& t, Function&& with) {
 std::vector<double> costs_of(const tuning& t) {
   std::vector<double> all{-static_cast<double>(t.machine.cores)};
   each_cost(t, [&](double number, double sign) { all.push_back(sign * number); });
+  for (int borders = 1; borders <= most_borders; ++borders) {
+    all.push_back(t.network_message_ns(borders));
+    all.push_back(t.network_kilobyte_ns(borders));
+  }
   for (const tuning_key& k : schema)
     if (k.curve != nullptr)
       for (double bytes = first_job_bytes; bytes <= last_job_bytes; bytes *= 4) all.push_back(-(t.*k.curve).at(bytes));
@@ -236,6 +244,11 @@ tuning with_costs(tuning t, std::span<const double> costs) {
   };
   t.machine.cores = static_cast<int>(std::min(take(-1), 1048576.0));
   each_cost(t, [&](double& number, double sign) { number = take(sign); });
+  t.outer_message_ns.clear(), t.outer_kilobyte_ns.clear();
+  for (int borders = 1; borders <= most_borders; ++borders) {
+    t.outer_message_ns.push_back(take(1));
+    t.outer_kilobyte_ns.push_back(take(1));
+  }
   for (const tuning_key& k : schema) {
     if (k.curve == nullptr) continue;
     std::vector<rate_curve::point> points;
@@ -298,6 +311,8 @@ public:
       else t.*k.curve = curve(std::string{k.key});
     for (const datatype type : tuned_datatypes)
       t.type_rate[static_cast<std::size_t>(type)] = real("types." + std::string{troupe::name(type)}, most_rate);
+    t.outer_message_ns = outer(t.socket_message_ns, "message");
+    t.outer_kilobyte_ns = outer(t.socket_kilobyte_ns, "kilobyte");
     refuse_others();
     return t;
   }
@@ -367,6 +382,26 @@ private:
     return points;
   }
 
+  /// What lies between groups of hosts, if the file says so; the planner's bounds rely on nothing farther out being cheaper.
+  std::vector<double> outer(double inside, const std::string& what) {
+    const std::string key = "links.outer_" + what;
+    known_.insert(key);
+    if (!document_.at_path(key)) return {};
+    const toml::node& node = find(key);
+    const toml::array* list = node.as_array();
+    const std::string right = key + " must be a list of at most " + std::to_string(most_borders) +
+                              " numbers (ns), between pods, then between groups of pods and so on, none below the one "
+                              "before it nor below links.socket_" +
+                              what;
+    if (list == nullptr || list->size() > static_cast<std::size_t>(most_borders)) fail(place(node), right);
+    std::vector<double> all;
+    for (const toml::node& one : *list) {
+      all.push_back(real(one, key, most_ns));
+      if (all.back() < (all.size() > 1 ? all[all.size() - 2] : inside)) fail(place(one), right);
+    }
+    return all;
+  }
+
   /// Keys and their lines; a table counts by what is in it.
   std::vector<std::pair<std::string, std::size_t>> all_keys() const {
     std::vector<std::pair<std::string, std::size_t>> list;
@@ -381,9 +416,9 @@ private:
   }
 
   static bool is_known(std::string_view key) {
-    static constexpr std::array<std::string_view, 8> others{"format",           "measured",        "links_measured",
-                                                            "machine.cpu",      "machine.cores",   "machine.l1_bytes",
-                                                            "machine.l2_bytes", "machine.l3_bytes"};
+    static constexpr std::array<std::string_view, 10> others{
+        "format",           "measured",         "links_measured",   "machine.cpu",         "machine.cores",
+        "machine.l1_bytes", "machine.l2_bytes", "machine.l3_bytes", "links.outer_message", "links.outer_kilobyte"};
     const auto is = [&](const tuning_key& k) { return k.key == key; };
     const auto type = key.starts_with("types.") ? parse_datatype(key.substr(6)) : std::nullopt;
     return std::find(others.begin(), others.end(), key) != others.end() ||
@@ -445,6 +480,12 @@ std::string number(double value) {
   return out.str().find_first_of(".e") == std::string::npos ? out.str() + ".0" : out.str();
 }
 
+std::string list_text(const std::vector<double>& numbers) {
+  std::string text;
+  for (const double n : numbers) text += (text.empty() ? "" : ", ") + number(n);
+  return '[' + text + ']';
+}
+
 std::string curve_text(const rate_curve& curve) {
   std::string text = "[";
   for (const auto& p : curve.points())
@@ -475,6 +516,9 @@ std::string to_toml(const tuning& t) {
     }
     out << k.key.substr(dot + 1) << " = " << (k.number != nullptr ? number(t.*k.number) : curve_text(t.*k.curve))
         << "  # " << k.how << '\n';
+    if (k.number != &tuning::socket_kilobyte_ns) continue;
+    if (!t.outer_message_ns.empty()) out << "outer_message = " << list_text(t.outer_message_ns) << '\n';
+    if (!t.outer_kilobyte_ns.empty()) out << "outer_kilobyte = " << list_text(t.outer_kilobyte_ns) << '\n';
   }
   out << "\n[types]  # sum of two in the first-level cache, GB/s of result\n";
   for (const datatype type : tuned_datatypes)

@@ -3,6 +3,7 @@
 // What a machine costs: the constants of the planner's cost model. Measured by `troupe tune` (engine/tools/tune.hpp), kept in a TOML file
 // (docs/tuning.md), loaded by every engine; without a file, the assumed constants below.
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -90,6 +91,9 @@ struct tuning {
   // Over links: what a frame takes besides what actors do, and 1024 bytes of it at either end. Assumed: of two processes of a host, through their ring; and of two hosts, through sockets (veth).
   double ring_message_ns = 700, ring_kilobyte_ns = 150;
   double socket_message_ns = 15'000, socket_kilobyte_ns = 400;
+  /// The same between groups of hosts (pods, racks of pods …), innermost first. What lies farther out than they say costs what the last of them does; without any, what
+  /// sockets do.
+  std::vector<double> outer_message_ns, outer_kilobyte_ns;
   double frame_turn_ns = 3000;  ///< of a process that looks for frames and yields its core, until the next one's turn
 
   // Threads, ns. For people; the model has what follows from them above.
@@ -128,7 +132,16 @@ struct tuning {
   /// That part of it that no program changes.
   double direct_operation_seconds(int ranks) const;
   double actor_operation_seconds(int ranks) const;
+  /// Of a frame between hosts, with so many borders of groups between them.
+  double network_message_ns(int borders) const { return beyond(outer_message_ns, borders, socket_message_ns); }
+  double network_kilobyte_ns(int borders) const { return beyond(outer_kilobyte_ns, borders, socket_kilobyte_ns); }
   double slot_operation_seconds() const { return slot_operation_ns * 1e-9; }
+
+private:
+  static double beyond(const std::vector<double>& outer, int borders, double inside) {
+    if (borders == 0 || outer.empty()) return inside;
+    return outer[std::min(static_cast<std::size_t>(borders), outer.size()) - 1];
+  }
 };
 
 /// What the processes of a job exchange: the constants as numbers of which the larger is the dearer (rates are negative), tables at fixed

@@ -100,8 +100,18 @@ namespace {
 std::string told(const tuning& t, const layout& placement) {
   std::string text = t.measured.empty() ? "assumed (`troupe tune` measures them)"
                                         : "measured " + t.measured + (t.file.empty() ? "" : ", " + t.file);
-  if (reach_map{placement}.farthest_link() != reach::process)
+  const reach_map where{placement};
+  if (where.farthest_link() != reach::process)
     text += "; of frames between processes " + (t.links.empty() ? "assumed" : "measured by " + t.links);
+  const auto of_network = [&](int borders) {
+    return number(t.network_message_ns(borders) / 1000, 1) + " us and " +
+           number(t.network_kilobyte_ns(borders) / 1000, 2) + " us a KiB";
+  };
+  for (int borders = 0; where.most_borders_between() > 0 && borders <= where.most_borders_between(); ++borders)
+    text += (borders == 0   ? "; a frame between hosts "
+             : borders == 1 ? ", across a border of groups "
+                            : ", across " + std::to_string(borders) + " ") +
+            of_network(borders);
   return text;
 }
 
@@ -128,22 +138,24 @@ std::vector<reach_groups> ways_between(const layout& placement) {
   std::vector<reach_groups> ways;
   if (placement.homes.empty()) return ways;
   const reach_map all{placement};
-  for (const reach how : {reach::process, reach::segment, reach::network}) {
+  const auto distance = [&](int a, int b) { return static_cast<int>(all.between(a, b)) + all.borders_between(a, b); };
+  for (int far = 0; far < reach_count + all.most_borders_between(); ++far) {
     // To be at most so far apart is an equivalence, so each rank's group is that of the first rank which it is so near to.
     std::vector<std::vector<int>> groups;
     bool any = false;
     for (int r = 0; r < placement.size(); ++r) {
       const auto near = std::find_if(groups.begin(), groups.end(),
-                                     [&](const std::vector<int>& g) { return all.between(g.front(), r) <= how; });
+                                     [&](const std::vector<int>& g) { return distance(g.front(), r) <= far; });
       if (near == groups.end()) {
         groups.push_back({r});
         continue;
       }
-      any = any || std::any_of(near->begin(), near->end(), [&](int other) { return all.between(other, r) == how; });
+      any = any || std::any_of(near->begin(), near->end(), [&](int other) { return distance(other, r) == far; });
       near->push_back(r);
     }
     std::erase_if(groups, [](const std::vector<int>& g) { return g.size() < 2; });
-    if (any) ways.push_back({how, std::move(groups)});
+    const reach how = static_cast<reach>(std::min(far, static_cast<int>(reach::network)));
+    if (any) ways.push_back({how, far - static_cast<int>(how), std::move(groups)});
   }
   return ways;
 }
@@ -169,8 +181,10 @@ std::string ranges_text(const std::vector<int>& ranks) {
   return text;
 }
 
-std::string_view text_of(reach how) {
-  switch (how) {
+std::string text_of(const reach_groups& way) {
+  if (way.borders > 0)
+    return "hosts, across " + (way.borders == 1 ? "a border" : std::to_string(way.borders) + " borders") + " of groups";
+  switch (way.how) {
     case reach::process: return "threads of a process, by address";
     case reach::segment: return "processes of a host, through memory that both map";
     case reach::network: return "hosts, through sockets";
@@ -182,7 +196,7 @@ std::string ways_text(const layout& placement) {
   constexpr std::size_t most_groups = 16;
   std::string text;
   for (const reach_groups& way : ways_between(placement)) {
-    text += "  " + padded(std::string{text_of(way.how)} + ":", 52, false) + "ranks ";
+    text += "  " + padded(text_of(way) + ":", 52, false) + "ranks ";
     for (std::size_t g = 0; g < std::min(way.groups.size(), most_groups); ++g)
       text += (g == 0 ? "" : " | ") + ranges_text(way.groups[g]);
     if (way.groups.size() > most_groups) text += " | ...";
@@ -194,8 +208,12 @@ std::string ways_text(const layout& placement) {
 nlohmann::ordered_json ways_json(const layout& placement) {
   static constexpr std::array<std::string_view, 3> names{"process", "segment", "network"};
   auto list = nlohmann::ordered_json::array();
-  for (const reach_groups& way : ways_between(placement))
-    list.push_back({{"reach", names[static_cast<std::size_t>(way.how)]}, {"groups", way.groups}});
+  for (const reach_groups& way : ways_between(placement)) {
+    nlohmann::ordered_json one{{"reach", names[static_cast<std::size_t>(way.how)]}};
+    if (way.borders > 0) one["borders"] = way.borders;
+    one["groups"] = way.groups;
+    list.push_back(std::move(one));
+  }
   return list;
 }
 

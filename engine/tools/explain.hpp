@@ -36,6 +36,7 @@ explanation explain(planner& by, const call& what, const layout& placement,
 /// Which ranks reach each other how, nearest way first. Every way's groups are of ranks that are at most so far from each other.
 struct reach_groups {
   reach how;
+  int borders = 0;                       ///< of the network: levels of groups of hosts that are between
   std::vector<std::vector<int>> groups;  ///< of two ranks or more
 };
 /// Empty where all ranks are in one process.

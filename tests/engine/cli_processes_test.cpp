@@ -157,6 +157,13 @@ TEST_CASE("processes: explain shows who reaches whom") {
   check_says(o.out, "threads of a process, by address:                   ranks 0-1 | 2-3 | 4-5");
   check_says(o.out, "processes of a host, through memory that both map:  ranks 0-7 | 8-15\n");
   check_says(o.out, "hosts, through sockets:                             ranks 0-15\n");
+  const outcome pods = run("explain all_reduce --ranks 8 --processes 2x4x1 --bytes 1M");
+  check_says(pods.out, "hosts, through sockets:                             ranks 0-3 | 4-7\n");
+  check_says(pods.out, "hosts, across a border of groups:                   ranks 0-7\n");
+  check_says(pods.out, ", across a border of groups ");
+  const json far = json::parse(run("explain all_reduce --ranks 8 --processes 2x4x1 --bytes 8 --json").out);
+  CHECK(far["ways"] == json::parse(R"([{"reach": "network", "groups": [[0, 1, 2, 3], [4, 5, 6, 7]]},
+                                       {"reach": "network", "borders": 1, "groups": [[0, 1, 2, 3, 4, 5, 6, 7]]}])"));
   const json here = json::parse(run("explain all_reduce --ranks 3 --processes 3 --bytes 8 --json").out);
   CHECK(here["ways"] == json::parse(R"([{"reach": "segment", "groups": [[0, 1, 2]]}])"));
   CHECK_FALSE(json::parse(run("explain all_reduce --ranks 3 --bytes 8 --json").out).contains("ways"));

@@ -118,6 +118,20 @@ TEST_CASE("a message costs what it goes through") {
   CHECK(timing_sheet{s, &where}.predict(0, {}, 8, apart(10, 100, 0)) == doctest::Approx(1 + 100 + 1));
 }
 
+TEST_CASE("a message between groups of hosts costs what is between those") {
+  layout on = layout::placed_in_groups({{0, 0, 0, 0}, {0, 1, 0, 0}, {1, 0, 0, 0}, {1, 1, 0, 0}});
+  on.homes = {{0, 0}, {1, 1}, {2, 2}, {3, 3}};
+  const reach_map where{on};
+  machine_constants m = apart(10, 100, 0);
+  m.messages[reach_count] = {1000, 0, 0, 0};
+  score s = four_ranks({sending(1, 0)});
+  CHECK(timing_sheet{s, &where}.predict(0, {}, 8, m) == doctest::Approx(1 + 100 + 1));
+  s.players[0].lanes = {{sending(3, 0)}};
+  s.players[1].lanes = {};
+  s.players[3].lanes = {{receiving(0, 0)}};
+  CHECK(timing_sheet{s, &where}.predict(0, {}, 8, m) == doctest::Approx(1 + 1000 + 1));
+}
+
 TEST_CASE("a rank hands out one message after the other, whatever their lanes") {
   const reach_map where = two_hosts();
   score s = four_ranks({});

@@ -293,6 +293,79 @@ TEST_CASE("a job's machines agree on the largest cost of each kind, and plan by 
     CHECK_THROWS_AS(with_costs(fast, wrong), error);
 }
 
+namespace {
+/// Eight hosts with a rank each, in pods of four if they are in some.
+layout hosts_in_pods(bool pods) {
+  std::vector<std::vector<int>> paths;
+  for (int host = 0; host < 8; ++host)
+    paths.push_back(pods ? std::vector<int>{host / 4, host % 4, 0, 0} : std::vector<int>{host, 0, 0});
+  layout on = layout::placed_in_groups(paths);
+  for (int host = 0; host < 8; ++host) on.homes.push_back({host, host});
+  return on;
+}
+
+candidate chosen_with(const tuning& t, const layout& on, std::size_t bytes) {
+  const temporary_file file{to_toml(t)};
+  engine_options o;
+  o.tuning = file.path();
+  planner p{o};
+  return p.candidates(all_reduce_of(bytes), on).front();
+}
+}  // namespace
+
+TEST_CASE("what is between groups of hosts costs what the file says, else what is between hosts") {
+  tuning t = assumed_tuning();
+  for (int borders = 0; borders <= most_borders; ++borders) {
+    CHECK(t.network_message_ns(borders) == t.socket_message_ns);
+    CHECK(t.network_kilobyte_ns(borders) == t.socket_kilobyte_ns);
+  }
+  CHECK_FALSE(has(to_toml(t), "outer"));
+  t.outer_message_ns = {50'000, 90'000};
+  t.outer_kilobyte_ns = {4000};
+  const tuning back = parse_tuning(to_toml(t), "mine.toml");
+  CHECK(back.network_message_ns(0) == t.socket_message_ns);
+  CHECK(back.network_message_ns(1) == 50'000);
+  CHECK(back.network_message_ns(2) == 90'000);
+  CHECK(back.network_message_ns(most_borders) == 90'000);
+  CHECK(back.network_kilobyte_ns(1) == 4000);
+  CHECK(back.network_kilobyte_ns(2) == 4000);
+  const tuning agreed = with_costs(assumed_tuning(), costs_of(t));
+  for (int borders = 0; borders <= most_borders; ++borders) {
+    CHECK(agreed.network_message_ns(borders) == t.network_message_ns(borders));
+    CHECK(agreed.network_kilobyte_ns(borders) == t.network_kilobyte_ns(borders));
+  }
+  const auto with = [](const std::string& line) {
+    return failure_of(changed("\\[links\\][^\n]*", "[links]\n" + line));
+  };
+  CHECK(with("outer_message = [1e8, 1e8]") == "nothing was thrown");
+  CHECK(with("outer_message = []") == "nothing was thrown");
+  CHECK(has(with("outer_message = 1e8"), "links.outer_message must be a list of at most 5 numbers"));
+  CHECK(has(with("outer_message = [2e8, 1e8]"), "none below the one before it"));
+  CHECK(has(with("outer_kilobyte = [0.001]"), "nor below links.socket_kilobyte"));
+  CHECK(has(with("outer_kilobyte = [1e8, 1e8, 1e8, 1e8, 1e8, 1e8]"), "at most 5 numbers"));
+  CHECK(has(with("outer_kilobyte = [\"far\"]"), "must be a number above 0"));
+  CHECK(has(with("outer_kilobytes = [1e8]"), "did you mean links.outer_kilobyte?"));
+}
+
+TEST_CASE("where little goes between pods that are far from each other, another choreography is chosen") {
+  const tuning near = assumed_tuning();
+  tuning far = near;
+  far.outer_message_ns = {20 * near.socket_message_ns};
+  far.outer_kilobyte_ns = {20 * near.socket_kilobyte_ns};
+  for (const std::size_t bytes : {std::size_t{1} << 20, std::size_t{1} << 24}) {
+    CAPTURE(bytes);
+    const candidate without = chosen_with(near, hosts_in_pods(false), bytes),
+                    alike = chosen_with(near, hosts_in_pods(true), bytes),
+                    apart = chosen_with(far, hosts_in_pods(true), bytes);
+    CAPTURE(without.choreography);
+    CAPTURE(alike.choreography);
+    CAPTURE(apart.choreography);
+    CHECK(chosen_with(far, hosts_in_pods(false), bytes).predicted_seconds == without.predicted_seconds);
+    CHECK(apart.choreography != alike.choreography);
+    CHECK(apart.predicted_seconds > alike.predicted_seconds);
+  }
+}
+
 TEST_CASE("a fit finds the constants that made the measurements") {
   tuning truth = assumed_tuning();
   truth.machine.cores = 2;

@@ -107,6 +107,32 @@ TEST_CASE("hosts have numbers in the order in which ranks meet them") {
   CHECK_FALSE(of({{7, 0}, {3, 1}, {7, 2}}).one_process_a_host());
 }
 
+TEST_CASE("hosts of different groups are parted by as many borders as there are levels that differ") {
+  // Two groups of two pods, of two hosts with two ranks each.
+  std::vector<std::vector<int>> paths;
+  std::vector<residence> homes;
+  for (int host = 0; host < 8; ++host)
+    for (int r = 0; r < 2; ++r) {
+      paths.push_back({host / 4, host / 2 % 2, host % 2, 0, r});
+      homes.push_back({host, host});
+    }
+  layout on = layout::placed_in_groups(paths);
+  CHECK(reach_map{on}.borders_between(0, 15) == 0);  // a model, whose messages pass no link
+  on.homes = homes;
+  const reach_map where{on};
+  CHECK(where.most_borders_between() == 2);
+  CHECK(where.borders_between(0, 1) == 0);
+  CHECK(where.borders_between(0, 2) == 0);
+  CHECK(where.borders_between(3, 4) == 1);
+  CHECK(where.borders_between(7, 8) == 2);
+  CHECK(where.borders_between(15, 0) == 2);
+  // Of one group of pods only the pods are left.
+  const reach_map part{on.subset(std::vector<int>{0, 2, 4, 6})};
+  CHECK(part.most_borders_between() == 1);
+  CHECK(part.borders_between(0, 1) == 0);
+  CHECK(part.borders_between(1, 2) == 1);
+}
+
 TEST_CASE("hosts with several ranks each are alike, or there are none") {
   const auto each = [](std::vector<residence> homes) {
     return ranks_of_each_host(with_homes(layout::flat(static_cast<int>(homes.size())), homes));

@@ -2,6 +2,7 @@
 // troupe tune
 #include "engine/tools/tune.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
@@ -191,6 +192,21 @@ std::string json_text(const tuning& t) {
   return document.dump(2) + "\n";
 }
 
+/// Nobody measures what is between groups of hosts: what the file has said of it stays.
+void keep_outer_links(tuning& t, const std::string& file) {
+  std::error_code none;
+  if (file == "-" || !std::filesystem::exists(file, none)) return;
+  try {
+    const tuning before = read_tuning(file);
+    t.outer_message_ns = before.outer_message_ns;
+    t.outer_kilobyte_ns = before.outer_kilobyte_ns;
+  } catch (const error&) {  // it is written anew
+    return;
+  }
+  for (double& ns : t.outer_message_ns) ns = std::max(ns, t.socket_message_ns);
+  for (double& ns : t.outer_kilobyte_ns) ns = std::max(ns, t.socket_kilobyte_ns);
+}
+
 int tune(const arguments& a) {
   if (a.peer) return measure_in_job(a.quick), exit_ok;
   const job_place place = join_place();
@@ -215,6 +231,7 @@ int tune(const arguments& a) {
   tuning t = measure_machine({a.quick, [&](const std::string& text) { line.show(text); }});
   measure_links(t, place.processes == 2, a.quick, line);
   line.clear();
+  keep_outer_links(t, output);
   std::ostream& words = output == "-" || a.json == "-" ? std::cerr : std::cout;
   print_table(words, t);
   write_text(output, to_toml(t));
