@@ -505,3 +505,51 @@ TEST_CASE("a message is taken from its stage while the sender still copies it th
   receiver.join();
   CHECK(wrong == 0);
 }
+
+TEST_CASE(
+    "between processes a message of any size is taken, or found to be another one, whoever comes first and goes away") {
+  heap_memory memory;
+  pair_board board(2, memory);
+  pair_lane& lane = board.lane(0, 1);
+  REQUIRE(board.make_room(lane));
+  enum class first { sender, receiver, receiver_away, sender_then_offer };
+  std::uint64_t number = 0;
+  mapped_memory others;
+  for (const bool staged : {false, true})
+    for (const sent_when over : {sent_when::taken, sent_when::copied})
+      for (const first order : {first::sender, first::receiver, first::receiver_away, first::sender_then_offer})
+        for (const std::size_t bytes : {std::size_t{8}, std::size_t{500}, std::size_t{5000}, std::size_t{200'000}})
+          for (const std::size_t wanted : {bytes, std::size_t{9}, std::size_t{300'000}}) {
+            if (over == sent_when::copied && (staged || bytes > pair_lane::left_bytes)) continue;
+            if (staged && bytes <= inlined) continue;
+            CAPTURE(staged);
+            CAPTURE(static_cast<int>(over));
+            CAPTURE(static_cast<int>(order));
+            CAPTURE(bytes);
+            CAPTURE(wanted);
+            const std::vector<std::byte> given = bytes_of(bytes, number);
+            std::vector<std::byte> got(wanted), stage(bytes);
+            pair_end in = pair_end::of_receiver(lane, number, wanted, got.data(), wanted, {&others, 0});
+            pair_end out = pair_end::of_sender(lane, number, bytes, given.data(), bytes,
+                                               {&others, 1, staged ? stage.data() : nullptr}, over);
+            number += pair_lane::depth;  // always the same slot, as its words are those of the message before
+            if (order == first::receiver) CHECK(in.look() == pair_status::waiting);
+            if (order == first::receiver) in.offer();
+            if (order == first::receiver_away) in.go_away();
+            out.post();
+            if (order == first::sender_then_offer) in.offer();
+            pair_status now = in.look();
+            for (int looks = 0; looks < 4 && now == pair_status::waiting; ++looks) {
+              static_cast<void>(out.look());
+              now = in.look();
+            }
+            if (wanted == bytes) {
+              CHECK(now == pair_status::performed);
+              CHECK(out.look() == pair_status::performed);
+              CHECK(got == given);
+            } else {
+              CHECK(now == pair_status::mismatch);
+              CHECK_FALSE(in.close());
+            }
+          }
+}

@@ -28,7 +28,10 @@
 //      that the system does not copy any more (processes) `failed` is said before it is counted: then n is never finished.
 //   5. Message n is performed at both ends if all its units were claimed before the receiver closed the claims, else at neither:
 //      close() and the claims are read-modify-writes of one word. Whoever claims a unit copies it at once, within its turn.
-//   6. An end that does not look any more says so (`tell`) and looks once more; the other end writes, then reads `tell`. These
+//   6. Between processes the sender of a long message says in `staged` how many of its units may be claimed: all, before the stamp, if it stages none;
+//      else the first, before the stamp, and each other one after it lies on the stage. So the receiver finds unit 0 where it finds the stamp, and claims
+//      no unit that is not there. A sender that is asked to copy by itself copies from its buffer, and has staged all by then.
+//   7. An end that does not look any more says so (`tell`) and looks once more; the other end writes, then reads `tell`. These
 //      four accesses are sequentially consistent, so either the end sees what was written, or the writer sees that it has to tell it.
 
 #include <atomic>
@@ -56,8 +59,9 @@ struct pair_slot {
     };
   } head;
   struct alignas(64) {
-    std::atomic<std::uint64_t> tell{0};    ///< names the message about which the sender wants to be told
-    std::atomic<std::uint64_t> staged{0};  ///< between processes: mark << 16 | units of the message that may be taken
+    std::atomic<std::uint64_t> tell{0};  ///< names the message about which the sender wants to be told
+    std::atomic<std::uint64_t> staged{
+        0};  ///< of a long message between processes: mark << 16 | its units that may be taken
   } sender;
   struct alignas(64) {
     std::atomic<std::uint64_t> offered{0};  ///< names the message that `target`, `shape`, `claims` and `copied` are of

@@ -55,7 +55,8 @@ void pair_end::post() {
   if (over_ == sent_when::copied) tells_ = slot_->answer.tell.load(std::memory_order_seq_cst) == mark_;
 }
 
-/// Where the receiver takes it from. One that is away does not: then this end copies. Of what both ends could copy only the first unit lies there.
+/// Where the receiver takes it from. One that is away does not: then this end copies. Of a long message the first unit only: post() stages the rest
+/// after the stamp.
 const std::byte* pair_end::stage_what_it_reads() {
   if (far_.stage != nullptr && is_away()) far_.stage = nullptr;
   if (far_.stage == nullptr) return data_;
@@ -200,12 +201,13 @@ bool pair_end::claim(std::uint64_t& unit) {
   return false;
 }
 
-/// From where a sender's word is not of this message it is over, and its claims are closed.
+/// Of a short message, and of one of another length than the receiver's, the sender says nothing but the stamp, and that is enough for the first unit.
 std::uint64_t pair_end::units_there() const {
   const std::uint64_t all = units();
   if (sending_ || !is_far()) return all;
   const std::uint64_t staged = slot_->sender.staged.load(std::memory_order_acquire);
-  return (staged ^ mark_ << unit_bits) >> unit_bits == 0 ? std::min(all, staged & closed) : 0;
+  const bool of_this = (staged ^ mark_ << unit_bits) >> unit_bits == 0;
+  return std::min(all, std::max<std::uint64_t>(1, of_this ? staged & closed : 0));
 }
 
 /// `waiting`: the other end's process has ended, and the failure is on its way.

@@ -120,7 +120,7 @@ private:
 
   const std::byte* stage_what_it_reads();
   void stage_unit(std::uint64_t which);
-  /// How many units of the message a receiver may take: the others do not lie on the stage yet.
+  /// How many units of the message may be claimed: the others do not lie on the stage yet. @pre of a receiver: it has seen the stamp
   std::uint64_t units_there() const;
   /// Of a receiver: where the message lies on the board; null: it does not.
   const std::byte* at_hand() const;
