@@ -49,6 +49,7 @@ constexpr std::array schema{
     tuning_key{"direct.rank", "ns", "the same fit, ranks with a core each", &tuning::direct_rank_ns},
     tuning_key{"direct.turn", "ns", "the same fit, ranks that share cores", &tuning::direct_turn_ns},
     tuning_key{"direct.line", "ns", "the same fit, 128 bytes of another core's", &tuning::direct_line_ns},
+    tuning_key{"direct.stage", "ns", "4 KiB, copied by one thread and taken by another", &tuning::direct_stage_ns},
     tuning_key{"links.ring_message", "ns", "fit to small and large collectives of two processes of a host, by its ring",
                &tuning::ring_message_ns},
     tuning_key{"links.ring_kilobyte", "ns", "the same fit, 1024 bytes at either end", &tuning::ring_kilobyte_ns},
@@ -168,9 +169,14 @@ double tuning::direct_seconds(const direct_program& made, const call_shape& shap
     const std::size_t most = made.to_own.empty() ? direct_stages::most_output : direct_stages::most_by_one;
     return !alone && !used.outputs.empty() && bytes_of(r, false) <= most;
   };
+  int stages = 0;
   for (rank_t r = 0; r < ranks; ++r)
-    for (const bool input : {true, false})
-      if (staged(r, input)) work += static_cast<double>(bytes_of(r, input)) / m.copy_rate;
+    for (const bool input : {true, false}) {
+      if (!staged(r, input)) continue;
+      ++stages;
+      work += static_cast<double>(bytes_of(r, input)) / m.copy_rate;
+      foreign_bytes += static_cast<double>(bytes_of(r, input));  // its reader has had these lines
+    }
   for (const rank_t r : made.at_work) {
     units += sizes.units(r);
     for (const direct_program::pass& p : made.bodies[static_cast<std::size_t>(r)].passes) {
@@ -190,8 +196,10 @@ double tuning::direct_seconds(const direct_program& made, const call_shape& shap
   const double workers = std::min({static_cast<double>(ranks), static_cast<double>(cores), static_cast<double>(units)});
   // All are woken for their own copies, and once more for the end.
   const double turn = where != nullptr && alone && shared ? direct_turn_ns * 1e-9 * ranks / cores : 0;
-  return direct_operation_seconds(ranks) + turn + direct_line_ns * foreign_bytes / 128 / workers * 1e-9 +
-         work / workers;
+  // Ranks copy side by side, as many as there are cores.
+  const double waves = std::ceil(static_cast<double>(stages) / std::min(ranks, cores));
+  return direct_operation_seconds(ranks) + turn + waves * direct_stage_ns * 1e-9 +
+         direct_line_ns * foreign_bytes / 128 / workers * 1e-9 + work / workers;
 }
 
 double tuning::direct_operation_seconds(int ranks) const {

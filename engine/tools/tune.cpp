@@ -164,6 +164,7 @@ public:
     result_.flag_exchange_ns = primitives::flag_exchange_ns(budget);
     result_.switch_ns = primitives::switch_ns(budget);
     result_.wake_ns = primitives::wake_ns(budget);
+    result_.direct_stage_ns = primitives::stage_ns(budget);
     if (const double whole = primitives::peer_copy_ns(64 * 1024, budget); whole > 0) {
       result_.peer_call_ns = primitives::peer_copy_ns(64, budget);
       result_.peer_kilobyte_ns = std::max(0.0, (whole - result_.peer_call_ns) / 64);

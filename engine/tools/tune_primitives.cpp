@@ -2,10 +2,12 @@
 #include "engine/tools/tune_primitives.hpp"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <barrier>
 #include <chrono>
 #include <condition_variable>
+#include <cstring>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -134,6 +136,37 @@ double wake_ns(double budget_ms) {
     }
   });
   return round / 2;
+}
+
+double stage_ns(double budget_ms) {
+  constexpr std::size_t bytes = 4096;
+  const bool shared = discover().usable_cpus() < 2;
+  // `between` false: each copies to its own stage and back, and only flags go to and fro.
+  const auto exchange = [&](bool between) {
+    struct end {
+      flag come;
+      alignas(4096) std::byte stage[bytes] = {}, mine[bytes] = {};
+    };
+    const auto ends = std::make_unique<std::array<end, 2>>();
+    return duel(shared, shared ? 20 : 1000, budget_ms / 2, [&](int me, int count) {
+      end &own = (*ends)[static_cast<std::size_t>(me)], &other = (*ends)[static_cast<std::size_t>(1 - me)];
+      std::uint64_t at = own.come.value.load(std::memory_order_relaxed);
+      // The first of a round sends, then the other: only one of them is at work at a time.
+      for (int i = 0; i < count; ++i) {
+        const auto send = [&] {
+          std::memcpy(own.stage, own.mine, bytes);
+          own.come.value.store(at + 1, std::memory_order_release);
+        };
+        if (me == 0) send();
+        while (other.come.value.load(std::memory_order_acquire) <= at)
+          if (shared) std::this_thread::yield();
+        std::memcpy(own.mine, between ? other.stage : own.stage, bytes);
+        if (me == 1) send();
+        ++at;
+      }
+    });
+  };
+  return std::max(0.0, (exchange(true) - exchange(false)) / 2);
 }
 
 double peer_copy_ns(std::size_t bytes, double budget_ms) {

@@ -150,8 +150,8 @@ TEST_CASE("what is wrong with a tuning file is said with its line") {
   const std::string more = failure_of(changed("\\[slots\\]", "[slots]\nmessages = 3"));
   CHECK(has(more, "unknown key slots.messages; did you mean slots.message?"));
   CHECK(std::regex_search(more, std::regex{"mine\\.toml:[0-9]+: "}));
-  CHECK(has(failure_of(changed("step = [0-9.]+", "step = 0")), "must be a number above 0"));
-  CHECK(has(failure_of(changed("step = [0-9.]+", "step = \"fast\"")), "must be a number above 0"));
+  CHECK(has(failure_of(changed("step = [0-9.e+]+", "step = 0")), "must be a number above 0"));
+  CHECK(has(failure_of(changed("step = [0-9.e+]+", "step = \"fast\"")), "must be a number above 0"));
   CHECK(has(failure_of(changed("copy = \\[\\[1024", "copy = [[70000")),
             "memory.copy must be a list of [bytes, GB/s], bytes ascending"));
   CHECK(has(failure_of(changed("cores = [0-9]+", "cores = 0")), "machine.cores must be an integer from 1"));
@@ -162,7 +162,7 @@ TEST_CASE("an engine does not begin with a file that it cannot follow") {
   engine_options o;
   o.tuning = "/nowhere/tuning.toml";
   CHECK_THROWS_WITH_AS(engine{o}, doctest::Contains("/nowhere/tuning.toml: the tuning file cannot be read"), error);
-  const temporary_file broken{changed("step = [0-9.]+", "step = -1")};
+  const temporary_file broken{changed("step = [0-9.e+]+", "step = -1")};
   o.tuning = broken.path();
   CHECK_THROWS_WITH_AS(engine{o}, doctest::Contains(broken.path().c_str()), error);
   o.tuning = "none";
@@ -364,6 +364,27 @@ TEST_CASE("where little goes between pods that are far from each other, another 
     CHECK(apart.choreography != alike.choreography);
     CHECK(apart.predicted_seconds > alike.predicted_seconds);
   }
+}
+
+TEST_CASE("between processes the direct port costs a stage more, between threads none") {
+  layout processes = layout::flat(2);
+  processes.homes = {{0, 0}, {0, 1}};
+  processes.copies = true;
+  const auto direct_us = [](double stage_ns, const layout& on) {
+    tuning t = assumed_tuning();
+    t.direct_stage_ns = stage_ns;
+    const temporary_file file{to_toml(t)};
+    engine_options o;
+    o.tuning = file.path();
+    planner p{o};
+    const auto all = p.candidates(all_reduce_of(16384), on);
+    const auto found = std::ranges::find(all, std::string{"direct"}, &candidate::protocol);
+    REQUIRE(found != all.end());
+    return found->predicted_seconds * 1e6;
+  };
+  // Each of the two stages its input, and its output, side by side with the other.
+  CHECK(direct_us(4000, processes) - direct_us(1000, processes) == doctest::Approx(6).epsilon(1e-6));
+  CHECK(direct_us(4000, layout::flat(2)) == direct_us(1000, layout::flat(2)));
 }
 
 TEST_CASE("a fit finds the constants that made the measurements") {

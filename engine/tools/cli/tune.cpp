@@ -200,7 +200,9 @@ void keep_outer_links(tuning& t, const std::string& file) {
     const tuning before = read_tuning(file);
     t.outer_message_ns = before.outer_message_ns;
     t.outer_kilobyte_ns = before.outer_kilobyte_ns;
-  } catch (const error&) {  // it is written anew
+  } catch (const error& e) {  // it is written anew
+    std::cerr << "troupe tune: " << e.what()
+              << ": what it says of links.outer_message and links.outer_kilobyte is not kept\n";
     return;
   }
   for (double& ns : t.outer_message_ns) ns = std::max(ns, t.socket_message_ns);
