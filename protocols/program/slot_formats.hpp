@@ -91,7 +91,8 @@ constexpr std::size_t lines_of(slot_format format, std::size_t bytes) {
 
 // -- LL128 ------------------------------------------------------------------------------------------------------------
 
-/// So many lines ahead of the one that is written are asked for, as their last reader has them: a store at a time would wait for one after the other.
+/// Lines ahead of the one that is written, which the writer asks for: they lie in their last reader's cache, and without that each store would wait for a
+/// transfer of its own.
 inline constexpr std::size_t lines_asked_for = 16;
 
 /// Asks for a line that is going to be written, without waiting for it.

@@ -91,7 +91,7 @@ direct_performer::status direct_performer::receive() {
   const rank_t root = code_->root;
   const bool little =
       sizes().own_blocks(false)[0] * sizes().element_size() * static_cast<std::size_t>(board_->ranks()) <=
-      meeting_place().brought.most_bytes();
+      meeting_place().brought.room();
   if (stage_ == stage::coming && little) look_for_copy(root);
   if (!has_brought(root)) {
     if (meeting_place().at(root).here.load(std::memory_order_seq_cst) != mark_) {
@@ -188,7 +188,7 @@ bool direct_performer::take_brought(const direct_fit::taken& block) {
 /// The same; a copy that may come is looked for.
 bool direct_performer::take_soon(const direct_fit::taken& block) {
   if (take_brought(block)) return true;
-  if (stage_ == stage::at_odds || block.bytes > meeting_place().brought.most_bytes()) return false;
+  if (stage_ == stage::at_odds || block.bytes > meeting_place().brought.room()) return false;
   look_for_copy(block.owner);
   return take_brought(block);
 }

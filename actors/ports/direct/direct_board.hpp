@@ -179,7 +179,7 @@ public:
   static constexpr std::size_t most_bytes(int ranks) {
     const auto n = static_cast<std::size_t>(ranks);
     return sizeof(common_words) + n * (sizeof(rank_words) + listed_bytes(ranks)) +
-           (ranks <= snapshots::most_ranks ? n * snapshots::bytes(ranks) : 0);
+           (ranks <= snapshots::most_ranks ? snapshots::most_bytes(ranks) : 0);
   }
 
 private:

@@ -89,8 +89,9 @@ void direct_performer::come() {
   mine.open.store(direct_board::none_open(sequence_) + units, std::memory_order_release);
   mine.fingerprint.store(fingerprint_, std::memory_order_release);
   of_bodies_ = mine_;
-  // Where all have brought copies nobody looks at the buffers; where somebody has not, the system copies so little.
-  const bool stages = others_ != nullptr && !code_->used.empty() && !all_brought_;
+  // Where all have brought copies nobody looks at the buffers; where somebody has not, the system copies what is little.
+  const bool nobody_looks = all_brought_ && (known_to_all() || own_elements() * sizes().element_size() <= little_bytes);
+  const bool stages = others_ != nullptr && !code_->used.empty() && !nobody_looks;
   const buffers shown = stages ? stage_what_others_use() : mine_;
   if (!stages) mine.shared.store(false, std::memory_order_release);
   mine.input.store(shown.input, std::memory_order_release);
@@ -232,7 +233,7 @@ std::vector<lane_wait> direct_performer::waits() const {
 void direct_performer::prepare() {
   fit_->scratch_bytes = sizes().scratch_bytes();
   const bool some_bring = !sizes().equal() && !code_->copies.empty() && meeting_place().brought.offered() &&
-                          (others_ != nullptr || traits_of(code_->what).v != v_counts::common);
+                          (others_ != nullptr || !known_to_all());
   fit_->small = some_bring && is_small();
   fit_->may_leave_early = some_bring && gives_in_advance();
   if (fit_->small) pack();
@@ -241,12 +242,20 @@ void direct_performer::prepare() {
   fit_->unpacked = false;
 }
 
+/// Where all ranks know all blocks, the same at all of them: nobody brings its own in vain.
 bool direct_performer::is_small() const {
+  const std::size_t room = meeting_place().brought.room(), size = sizes().element_size();
+  if (known_to_all()) {
+    const auto& blocks = sizes().mine().counts;
+    return !blocks.empty() && *std::max_element(blocks.begin(), blocks.end()) <= room / size;
+  }
+  return own_elements() <= room / size;
+}
+
+std::size_t direct_performer::own_elements() const {
   std::size_t elements = 0;
   for (const std::size_t n : sizes().own_blocks(true)) elements += n;
-  const std::size_t room = meeting_place().brought.most_bytes();
-  const bool is_copied_anyway = others_ != nullptr || gives_in_advance();
-  return elements <= (is_copied_anyway ? room : std::min(room, most_beside_buffers)) / sizes().element_size();
+  return elements;
 }
 
 /// Allocates for more blocks than ever before.
@@ -277,7 +286,7 @@ void direct_performer::pack() {
 
 /// Of this rank alone. 0: the fingerprint has all counts.
 std::uint64_t direct_performer::balance_of_own() const {
-  if (traits_of(code_->what).v == v_counts::common) return 0;
+  if (known_to_all()) return 0;
   const root_role rooted = traits_of(code_->what).root;
   std::uint64_t balance = 0;
   rank_t other = 0;

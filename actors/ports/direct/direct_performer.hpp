@@ -56,8 +56,8 @@ public:
 private:
   /// A sleeper that is woken takes some 10 µs to come; less work than this is done by then. And less is in nobody's cache for long.
   static constexpr std::size_t much_bytes = 1024 * 1024;
-  /// Up to here two copies cost less than to wait until all others have read: where neither is needed otherwise.
-  static constexpr std::size_t most_beside_buffers = 2048;
+  /// Who brings more between processes has it on its stage as well: another rank may bring nothing, and then all work on the buffers.
+  static constexpr std::size_t little_bytes = 1024;
   enum class stage : std::uint8_t { none, coming, meeting, at_odds, working, leaving };
   struct buffers {
     std::byte* input;
@@ -105,6 +105,8 @@ private:
   bool claim(rank_t body, claimed& unit) const;
   void prepare();
   bool is_small() const;
+  std::size_t own_elements() const;  ///< that the rank gives
+  bool known_to_all() const { return traits_of(code_->what).v == v_counts::common; }
   void list_takes();
   void pack();
   std::uint64_t balance_of_own() const;

@@ -40,9 +40,13 @@ public:
   static constexpr std::size_t first_begin(std::size_t blocks) {
     return (sizeof(std::uint16_t) * (blocks + 1) + 7) / 8 * 8;
   }
-  /// Of a rank's place. All places of two ranks and more take 1 MiB together, in which what is short touches few pages.
-  static constexpr std::size_t place_bytes(int ranks) {
-    return std::min<std::size_t>(32 * 1024 / static_cast<std::size_t>(ranks), 16 * 1024) / 128 * 128;
+  /// Of a rank's place. Between processes, where what is given has to be copied anyway, all places of two ranks and more may take 1 MiB together: the
+  /// system gives what is written to. Between threads two copies cost more than one from buffer to buffer as soon as blocks are not short.
+  static constexpr std::size_t place_bytes(int ranks, bool processes) {
+    constexpr std::size_t least = 1152, all = 32 * 1024, most = 16 * 1024;
+    constexpr std::size_t less =
+        384;  // no multiple of a page: else the beginnings of all places compete for the same lines of a cache
+    return processes ? std::clamp(all / static_cast<std::size_t>(ranks), least + less, most) / 128 * 128 - less : least;
   }
 
   struct place {
@@ -65,9 +69,8 @@ public:
   /// @param at zeros at first; the same for all ranks. `memory` outlives it.
   snapshots(int ranks, relative<place>& at, board_memory& memory)
       : ranks_(ranks),
-        place_bytes_(place_bytes(ranks)),
-        most_bytes_(ranks <= most_ranks ? place_bytes_ - sizeof(place) - first_begin(static_cast<std::size_t>(ranks))
-                                        : 0),
+        place_bytes_(place_bytes(ranks, memory.peers() != nullptr)),
+        room_(ranks <= most_ranks ? place_bytes_ - sizeof(place) - first_begin(static_cast<std::size_t>(ranks)) : 0),
         places_(&at),
         memory_(&memory) {}
   snapshots(const snapshots&) = delete;
@@ -77,15 +80,15 @@ public:
   /// At first use, since few communicators have such operations. Any thread. Throws std::bad_alloc. @pre offered()
   void lay_down() {
     if (places_->load(std::memory_order_acquire) != nullptr) return;
-    auto* const made = static_cast<place*>(memory_->take(bytes(ranks_)));
+    auto* const made = static_cast<place*>(memory_->take(places * static_cast<std::size_t>(ranks_) * place_bytes_));
     if (made == nullptr) throw std::bad_alloc{};
     if (places_->publish(made) != nullptr) memory_->give_back(made);
   }
-  static constexpr std::size_t bytes(int ranks) {
-    return places * static_cast<std::size_t>(ranks) * place_bytes(ranks);
+  static constexpr std::size_t most_bytes(int ranks) {
+    return places * static_cast<std::size_t>(ranks) * place_bytes(ranks, true);
   }
   /// Of all blocks of an input that can be brought.
-  std::size_t most_bytes() const { return most_bytes_; }
+  std::size_t room() const { return room_; }
   /// @pre lay_down()
   place& of(rank_t rank, std::uint64_t sequence) const {
     const std::size_t which = places * static_cast<std::size_t>(rank) + sequence % places;
@@ -103,7 +106,7 @@ public:
 
 private:
   int ranks_;
-  std::size_t place_bytes_, most_bytes_;
+  std::size_t place_bytes_, room_;
   relative<place>* places_;
   board_memory* memory_;
 };

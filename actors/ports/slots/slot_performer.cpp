@@ -184,8 +184,9 @@ void slot_performer::write_ll128(const slot_step& s, std::size_t at, const std::
     auto run = to.lines_to_write(sequence_, line);
     line += run.lines;
     const std::size_t lines = std::min(run.lines, slots::lines_of(slot_format::ll128, bytes));
-    for (std::size_t i = 0; i < std::min(lines, slots::lines_asked_for); ++i)
-      slots::ask_for(run.first + i * slots::line_words);
+    if (lines > 1)
+      for (std::size_t i = 0; i < std::min(lines, slots::lines_asked_for); ++i)
+        slots::ask_for(run.first + i * slots::line_words);
     for (std::size_t i = 0; i < lines; ++i, run.first += slots::line_words) {
       if (i + slots::lines_asked_for < lines) slots::ask_for(run.first + slots::lines_asked_for * slots::line_words);
       const std::size_t piece = std::min(bytes, slots::ll128_payload);
