@@ -159,7 +159,8 @@ TEST_CASE("in tiers: deadlines, cancels and refused calls end everywhere, and le
       for (int late = 0; late < 4; ++late) {
         troupe::call_options hasty;
         hasty.deadline = std::chrono::milliseconds{me == (late + 1) % 4 ? 20 : 30'000};
-        if (me == late) std::this_thread::sleep_for(std::chrono::milliseconds{60});
+        // Much later than the hasty one, which may itself be late on a busy machine.
+        if (me == late) std::this_thread::sleep_for(std::chrono::milliseconds{500});
         const auto timed = code_of([&] { c.all_reduce(in, out, troupe::sum, hasty); });
         must(timed == errc::timed_out, "a deadline");
         const auto cancelled = code_of([&] {
