@@ -18,7 +18,7 @@
 
 namespace troupe {
 
-struct expert_access {
+struct TROUPE_INTERNAL expert_access {
   using inside = expert_exchange::inside;
   using record = expert_exchange::inside::record;
   using tape = expert_tape::inside;
@@ -49,7 +49,7 @@ public:
 ///   The flow       start(), ready(), end(): whoever has the run's turn, or starts it
 ///   The thread     alone calls the pass and the exchange, but for cancel(); asleep between tiles and between runs
 /// What both touch is under `mutex_`, and `given_`, `ended_` and the tiles' places are the thread's from start() to ended(). Memory: a place for each tile.
-class expert_node final : public flow_outside, private expert_dispatch {
+class TROUPE_INTERNAL expert_node final : public flow_outside, private expert_dispatch {
 public:
   expert_node(expert_access::inside& through, std::unique_ptr<expert_pass> pass, int tiles)
       : through_(&through), pass_(std::move(pass)), tiles_(static_cast<std::size_t>(tiles)) {}
