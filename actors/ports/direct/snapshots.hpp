@@ -44,8 +44,8 @@ public:
   /// system gives what is written to. Between threads two copies cost more than one from buffer to buffer as soon as blocks are not short.
   static constexpr std::size_t place_bytes(int ranks, bool processes) {
     constexpr std::size_t least = 1152, all = 32 * 1024, most = 16 * 1024;
-    constexpr std::size_t less =
-        384;  // no multiple of a page: else the beginnings of all places compete for the same lines of a cache
+    // No multiple of a page: else the beginnings of all places compete for the same lines of a cache.
+    constexpr std::size_t less = 384;
     return processes ? std::clamp(all / static_cast<std::size_t>(ranks), least + less, most) / 128 * 128 - less : least;
   }
 

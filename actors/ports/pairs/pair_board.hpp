@@ -60,8 +60,8 @@ struct pair_slot {
   } head;
   struct alignas(64) {
     std::atomic<std::uint64_t> tell{0};  ///< names the message about which the sender wants to be told
-    std::atomic<std::uint64_t> staged{
-        0};  ///< of a long message between processes: mark << 16 | its units that may be taken
+    /// Of a long message between processes: mark << 16 | its units that may be claimed.
+    std::atomic<std::uint64_t> staged{0};
   } sender;
   struct alignas(64) {
     std::atomic<std::uint64_t> offered{0};  ///< names the message that `target`, `shape`, `claims` and `copied` are of
