@@ -176,11 +176,11 @@ std::vector<ended> run_processes(int processes, const std::function<void(const m
   return result;
 }
 
-std::string trouble(const std::vector<ended>& all) {
+std::string trouble(const std::vector<ended>& all, std::optional<std::size_t> killed) {
   std::string text;
   for (std::size_t p = 0; p < all.size(); ++p) {
     const ended& e = all[p];
-    if (e.exit == 0 && !e.late) continue;
+    if (p == killed || (e.exit == 0 && !e.late)) continue;
     text += "process " + std::to_string(p) +
             (e.late          ? " did not end"
              : e.signal != 0 ? " was ended by signal " + std::to_string(e.signal)

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -52,8 +53,8 @@ std::vector<ended> run_processes(int processes, const std::function<void(const m
                                  const std::function<void(job_control&)>& meanwhile = {},
                                  std::chrono::seconds limit = std::chrono::seconds{60});
 
-/// All ended with status 0; else a text that says which did not, and what they wrote.
-std::string trouble(const std::vector<ended>& all);
+/// All ended with status 0, but for one that the test has killed; else a text that says which did not, and what they wrote.
+std::string trouble(const std::vector<ended>& all, std::optional<std::size_t> killed = {});
 
 /// A name that nobody else has.
 std::string new_rendezvous();
