@@ -24,14 +24,15 @@ std::uint64_t number_of(epoch_t epoch) { return epoch & ~point_to_point; }
 }  // namespace
 
 pairs::pairs(rank_t rank, int ranks, const std::string& communicator, epoch_t first, pair_keeper& keeper,
-             pair_board* board, process_memory* others)
+             slot_board* board, process_memory* others)
     : rank_(rank),
       communicator_(communicator),
       keeper_(&keeper),
       first_(first | point_to_point),
       left_(static_cast<std::size_t>(ranks)),
       lost_(static_cast<std::size_t>(ranks)),
-      board_(board),
+      sleepers_(board),
+      board_(board == nullptr ? nullptr : &board->pairs()),
       others_(others),
       stages_(others, ranks) {
   under_way_.reserve(first_buckets);
@@ -566,6 +567,17 @@ void pairs::begin_inline(std::span<const pair_call> calls) {
 void pairs::offer_inline() {
   for (std::size_t i = 0; i < inline_count_; ++i)
     if (!inline_[i].from.sending && !inline_[i].performed) inline_[i].end.offer();
+}
+
+bool pairs::inline_is_far() const {
+  const auto begin = inline_.begin();
+  return std::any_of(begin, begin + static_cast<std::ptrdiff_t>(inline_count_),
+                     [](const inline_call& c) { return !c.performed && c.end.is_far(); });
+}
+
+void pairs::go_away_inline() {
+  for (std::size_t i = 0; i < inline_count_; ++i)
+    if (!inline_[i].performed) inline_[i].end.go_away();
 }
 
 std::array<operation_ptr, pairs::most_inline> pairs::adopt_inline(time_limit deadline, steady_time begun,

@@ -15,7 +15,7 @@
 // By mailbox their chunks go through the rank's first channel. Where the ranks share memory those without a tag go over the pair
 // board, which has one row of slots for each pair and direction: then a caller
 // that waits looks at its end itself (the inline calls, and those of a group while somebody drives it: watch()), and every other end is told when
-// something has changed (look_again()).
+// something has changed (look_again()); but a caller that sleeps on the slot board is woken there, without a word.
 
 #include <algorithm>
 #include <array>
@@ -30,6 +30,7 @@
 #include "actors/ports/mailbox/channel_state.hpp"
 #include "actors/ports/pairs/pair_port.hpp"
 #include "actors/ports/pairs/pair_stages.hpp"
+#include "actors/ports/slots/slot_board.hpp"
 #include "actors/rank/operation.hpp"
 #include "actors/rank/rank_outbox.hpp"
 #include "actors/waiting/time_limit.hpp"
@@ -63,9 +64,9 @@ struct pair_call {
 
 class pairs {
 public:
-  /// @param first number of the first send or receive with each peer @param board null: by mailbox. The others outlive it.
-  /// @param others of the board's ranks; null: in one process
-  pairs(rank_t rank, int ranks, const std::string& communicator, epoch_t first, pair_keeper& keeper, pair_board* board,
+  /// @param first number of the first send or receive with each peer @param board on whose pair board they meet, and where their callers sleep; null:
+  /// by mailbox. The others outlive it. @param others of the board's ranks; null: in one process
+  pairs(rank_t rank, int ranks, const std::string& communicator, epoch_t first, pair_keeper& keeper, slot_board* board,
         process_memory* others = nullptr);
 
   void submit(operation_ptr op, const failure_ptr& broken, rank_outbox& out);
@@ -128,10 +129,14 @@ public:
   bool left_inline() const { return inline_count_ == 1 && inline_[0].end.left(); }
   /// The caller will look less often.
   void offer_inline();
+  /// The caller sleeps on the board from now on (sleep::announce, no_writer): whoever changes something wakes it. It looks again before it does, and afterwards.
+  void go_away_inline();
   /// All were performed.
   void end_inline() { inline_count_ = 0; }
   /// They take long: those that are not performed become operations like any others. Never throws.
   std::array<operation_ptr, most_inline> adopt_inline(time_limit deadline, steady_time begun, rank_outbox& out);
+  /// Whoever still has to move something is in another process.
+  bool inline_is_far() const;
   bool inline_under_way() const { return inline_count_ > 0; }
 
   // -- operations that their caller looks at until it has something else to do: no end of them has to be told --
@@ -220,9 +225,9 @@ private:
   void take_status(const operation_key& key, pair_status status, rank_outbox& out);
   bool add_watched(row& in, const operation_key& key) noexcept;
   static place* place_of(const watched& which);
-  /// If it has to be told.
+  /// If it has to be told: a caller that sleeps on the board is woken, for another one the peer's rank is left a word.
   void tell(pair_end& from, const operation_key& key, rank_outbox& out) {
-    if (from.tells()) out.look_again(key.peer, !key.sending);
+    if (from.tells() && !sleepers_->wake_from_messages(key.peer)) out.look_again(key.peer, !key.sending);
   }
   bool performed_after_all(const operation_key& which);
   void withdraw(const operation_key& send);
@@ -252,6 +257,7 @@ private:
       sent_by_gone_;  ///< by pair_name: what those that left have not sent any more
   bool broken_ = false;
 
+  slot_board* sleepers_;
   pair_board* board_;
   process_memory* others_;
   pair_stages stages_;

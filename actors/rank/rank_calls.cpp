@@ -21,6 +21,11 @@ constexpr std::size_t much_to_copy = 64 * 1024;
 /// For a peer's copy.
 constexpr std::chrono::nanoseconds longest_look = std::chrono::milliseconds{1};
 
+/// How long a caller sleeps before its call becomes an operation.
+std::chrono::nanoseconds patience(time_limit deadline) {
+  return deadline ? std::clamp<std::chrono::nanoseconds>(*deadline, std::chrono::nanoseconds{0}, long_wait) : long_wait;
+}
+
 }  // namespace
 
 plan_ptr rank_cell::plan_again(const call& what) {
@@ -142,8 +147,7 @@ bool rank_cell::wait_here(board_performer::status status, time_limit deadline, s
   slot_wait_options how;
   how.spin = 0;
   how.yields = waiting_.yields;
-  how.patience =
-      deadline ? std::clamp<std::chrono::nanoseconds>(*deadline, std::chrono::nanoseconds{0}, long_wait) : long_wait;
+  how.patience = patience(deadline);
   how.watch = &tired;
   const auto asleep = clock::now();
   const auto ended = wait_slots(port.performer(), how).how;
@@ -222,7 +226,10 @@ rank_cell::pairs_end rank_cell::perform_pairs(std::span<const pair_call> calls, 
   }
   bool all = false;
   const bool to_be_taken = calls.size() == 1 && calls.front().sending && !state_.left_pairs();
-  const bool whole = within_memory([&] { all = look_at_pairs(to_be_taken, bytes_of(calls)); });
+  const bool whole = within_memory([&] {
+    const std::size_t bytes = bytes_of(calls);
+    all = look_at_pairs(to_be_taken, bytes) || sleep_for_pairs(bytes, deadline);
+  });
   if (all) [[likely]] {
     state_.end_pairs_inline();
     end_turn();
@@ -237,7 +244,7 @@ rank_cell::pairs_end rank_cell::perform_pairs(std::span<const pair_call> calls, 
 
 void rank_cell::waited_for_pairs(std::chrono::nanoseconds time, std::size_t bytes) noexcept {
   // Where much is copied, it has been looked for as long as that takes.
-  pairs_waited_ = bytes < much_to_copy ? time_without_copies(time, bytes) : time;
+  pairs_waited_ = std::max(pairs_waited_, bytes < much_to_copy ? time_without_copies(time, bytes) : time);
 }
 
 /// Looks for as long as that has paid lately. True: all are performed. @param send nothing but a send that is to be taken @param bytes of all
@@ -277,6 +284,30 @@ bool rank_cell::look_at_pairs(bool send, std::size_t bytes) {
     if (!yield_core()) break;
     status = state_.look_at_pairs(*out_);
   }
+  return status == pair_status::performed;
+}
+
+/// Sleeps until a peer wakes it. True: all are performed. False: it takes long, a message has come, or it does not fit. @pre begun inline, and looked at
+bool rank_cell::sleep_for_pairs(std::size_t bytes, time_limit deadline) {
+  // Within a process the other end's thread turns this rank, and wakes its caller when all is done.
+  if (!inbox_.empty() || !state_.awaits_far_pairs()) return false;
+  slot_board& board = state_.port()->board();
+  const auto begun = clock::now();
+  const auto until = begun + patience(deadline);
+  auto status = pair_status::waiting;
+  watch messages{*this, until};
+  state_.go_away_from_pairs();
+  do {
+    {
+      slot_board::sleep sleep{board, rank()};
+      sleep.announce(rank(), slot_board::no_writer);
+      status = state_.look_at_pairs(*out_);
+      if (status != pair_status::waiting || messages.stop()) break;
+      sleep.until(until);
+    }
+    status = state_.look_at_pairs(*out_);
+  } while (status == pair_status::waiting && !messages.stop() && clock::now() < until);
+  waited_for_pairs(clock::now() - begun, bytes);
   return status == pair_status::performed;
 }
 

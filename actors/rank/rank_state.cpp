@@ -55,9 +55,8 @@ struct rank_state::channel_port final : channel_outbox {
 
 namespace {
 /// Between processes a message that is longer than a line lies where only the system reaches it.
-pair_board* pairs_of(slot_board* board) {
-  if (board == nullptr || (board->between_processes() && board->memory().peers() == nullptr)) return nullptr;
-  return &board->pairs();
+slot_board* pairs_of(slot_board* board) {
+  return board != nullptr && board->between_processes() && board->memory().peers() == nullptr ? nullptr : board;
 }
 }  // namespace
 

@@ -136,6 +136,8 @@ public:
   pair_status look_at_pairs(rank_outbox& out, bool sends_too = true) { return pairs_.look_inline(out, sends_too); }
   bool left_pairs() const { return pairs_.left_inline(); }
   void offer_pairs() { pairs_.offer_inline(); }
+  bool awaits_far_pairs() const { return pairs_.inline_is_far(); }
+  void go_away_from_pairs() { pairs_.go_away_inline(); }
   void end_pairs_inline() { pairs_.end_inline(); }
   std::array<operation_ptr, pairs::most_inline> adopt_pairs_inline(time_limit deadline, steady_time begun,
                                                                    rank_outbox& out);

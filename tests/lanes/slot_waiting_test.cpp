@@ -200,6 +200,84 @@ TEST_CASE("slots: a sleeper sees what was written or is woken, in every one of m
   }
 }
 
+TEST_CASE(
+    "slots: who sleeps for messages is woken for them alone, and sees them when it has said that it sleeps no more") {
+  slot_board board{2};
+  CHECK_FALSE(board.wake_from_messages(0));  // nobody sleeps
+  {
+    slot_board::sleep for_slots{board, 0};
+    for_slots.announce(0, slot_board::anybody);
+    CHECK_FALSE(board.wake_from_messages(0));
+    CHECK_FALSE(for_slots.woken());
+  }
+  {
+    slot_board::sleep for_messages{board, 0};
+    for_messages.announce(0, slot_board::no_writer);
+    board.notify(0, 1);
+    CHECK_FALSE(for_messages.woken());
+    CHECK(board.wake_from_messages(0));
+    CHECK(for_messages.woken());
+    for_messages.until(std::chrono::steady_clock::now() + hang);  // not for that long
+  }
+  {
+    slot_board::sleep for_messages{board, 0};
+    for_messages.announce(0, slot_board::no_writer);
+    board.wake(0);  // as a message to its rank does
+    CHECK(for_messages.woken());
+  }
+  CHECK_FALSE(board.wake_from_messages(0));
+  // Many meetings of a sleeper that goes again at any moment and one that has something for it. There is no fence: where the teller finds it
+  // asleep, the sleeper is woken, or sees it afterwards; else it is left a word, which needs no proof here.
+  struct alignas(128) shared_word {
+    std::atomic<std::uint64_t> value{0};
+  };
+  shared_word message, begun, ended;
+  std::atomic<bool> found{false};
+  constexpr std::uint64_t meetings = 30000;
+  const auto reached = [](const shared_word& word, std::uint64_t i) {
+    for (int looks = 0; word.value.load(std::memory_order_acquire) < i; ++looks)
+      if (looks > 2000) std::this_thread::yield();
+  };
+  const auto hesitate = [](std::minstd_rand& random) {
+    for (auto turns = random() % 256; turns > 0; --turns) std::atomic_signal_fence(std::memory_order_seq_cst);
+  };
+  std::thread teller{[&] {
+    std::minstd_rand random{static_cast<unsigned>(seed())};
+    for (std::uint64_t i = 1; i <= meetings; ++i) {
+      reached(begun, i);
+      hesitate(random);
+      message.value.store(i, std::memory_order_release);
+      found.store(board.wake_from_messages(0), std::memory_order_relaxed);
+      ended.value.store(i, std::memory_order_release);
+    }
+  }};
+  std::minstd_rand random{static_cast<unsigned>(seed()) + 1};
+  std::uint64_t lost = 0, times_found = 0, woken = 0, slept = 0;
+  for (std::uint64_t i = 1; i <= meetings; ++i) {
+    bool sees = false, was_woken = false;
+    {
+      slot_board::sleep s{board, 0};
+      begun.value.store(i, std::memory_order_release);
+      hesitate(random);
+      s.announce(0, slot_board::no_writer);
+      sees = message.value.load(std::memory_order_acquire) == i;
+      hesitate(random);
+      if (!sees && i % 64 == 0 && ++slept > 0) s.until(std::chrono::steady_clock::now() + 1ms);
+      was_woken = s.woken();
+    }
+    sees = sees || message.value.load(std::memory_order_acquire) == i;
+    reached(ended, i);
+    const bool said = found.load(std::memory_order_relaxed);
+    lost += said && !sees && !was_woken ? 1 : 0;
+    times_found += said ? 1 : 0;
+    woken += was_woken ? 1 : 0;
+  }
+  teller.join();
+  CHECK(lost == 0);
+  CHECK(woken <= times_found);
+  MESSAGE(meetings, " meetings, ", times_found, " found the sleeper, ", woken, " of them woke it, ", slept, " sleeps");
+}
+
 TEST_CASE("slots: no wake-up is lost between two threads") {
   stress(2, 1, 4000, true);
   stress(2, 1, 4000, false);

@@ -43,7 +43,7 @@ private:
   std::byte* short_place(rank_t to, std::uint64_t number) {
     if (!tried_) {
       tried_ = true;
-      short_.grow(ranks_ * pair_lane::depth * place_);
+      short_.reserve(ranks_ * pair_lane::depth * place_);
     }
     if (short_.get() == nullptr) return nullptr;
     return short_.get() + (static_cast<std::size_t>(to) * pair_lane::depth + number % pair_lane::depth) * place_;

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "actors/ports/segment/board_memory.hpp"
+#include "memory/populate.hpp"
 
 namespace troupe {
 
@@ -16,10 +17,20 @@ public:
   /// @param from which outlives it; may be null until it is first asked for any
   explicit stage_memory(process_memory* from) : at_(nullptr, {from}) {}
 
-  /// Of at least so many bytes; what was in it is lost if it has to grow. Null: there is none.
+  /// Of at least so many bytes, whose pages are there; what was in it is lost if it has to grow. Null: there is none.
   std::byte* grow(std::size_t bytes) {
+    std::byte* const at = reserve(bytes);
+    if (at != nullptr && bytes > populated_) {
+      populate(at + populated_, bytes - populated_);
+      populated_ = bytes;
+    }
+    return at;
+  }
+  /// The same, and the system gives each page when it is written to.
+  std::byte* reserve(std::size_t bytes) {
     if (bytes <= bytes_) return at_.get();
     at_.reset();
+    populated_ = 0;
     bytes_ = std::bit_ceil(bytes);
     at_.reset(at_.get_deleter().to->lend(bytes_));
     if (at_ == nullptr) bytes_ = 0;
@@ -34,7 +45,7 @@ private:
     void operator()(std::byte* lent) const { to->take_back(lent); }
   };
   std::unique_ptr<std::byte, give_back> at_;
-  std::size_t bytes_ = 0;
+  std::size_t bytes_ = 0, populated_ = 0;
 };
 
 }  // namespace troupe

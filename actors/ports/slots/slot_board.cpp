@@ -199,6 +199,13 @@ void slot_board::wake(rank_t rank) {
   if (seen != 0) wake_sleeper(seen, anybody);
 }
 
+bool slot_board::wake_from_messages(rank_t rank) {
+  const std::uint64_t seen = words(rank).sleeping.fetch_or(0, std::memory_order_seq_cst);
+  if (seen >> 32 != static_cast<std::uint32_t>(no_writer + 1)) return false;
+  wake_sleeper(seen, anybody);
+  return true;
+}
+
 void slot_board::wake_who_want_done(rank_t rank) {
   words(rank).wanted.exchange(0, std::memory_order_acq_rel);
   for (rank_t r = 0; r < ranks_; ++r)

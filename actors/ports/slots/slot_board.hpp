@@ -252,8 +252,12 @@ public:
   }
   /// Wakes whoever sleeps for `rank`, whatever for, and makes it look at its reasons to stop again. What was stored before is seen.
   void wake(rank_t rank);
+  /// The same of one that sleeps until a message of the pair board has moved, for which no slot is written (announced with `no_writer`). False: none
+  /// does, and if one is about to, it will look after this. What is seen of a sleep without fence() is seen here.
+  bool wake_from_messages(rank_t rank);
 
   static constexpr rank_t anybody = -1;
+  static constexpr rank_t no_writer = -2;
   /// One thread's sleep for one or more ranks; the first rank's ticket is what it sleeps on. In this order:
   ///   sleep s{board, leader}; s.announce(rank, writer) …; s.fence(); look again; s.until(deadline) or not
   /// The destructor takes the announcements back. @pre no other thread sleeps for these ranks.
@@ -263,7 +267,7 @@ public:
     ~sleep() { retract(); }
     sleep(const sleep&) = delete;
     sleep& operator=(const sleep&) = delete;
-    /// Be woken by messages to `rank` from `writer` only, or from anybody. Once for each rank.
+    /// Be woken by messages to `rank` from `writer` only, from anybody, or from no writer of slots. Once for each rank.
     void announce(rank_t rank, rank_t writer);
     /// Be woken when `done` of `of` has reached `bound`, too. @pre something was announced
     void want_finished(rank_t of, std::uint64_t bound = 1);
