@@ -109,10 +109,10 @@ std::shared_ptr<const slot_program> plan::slot_program_of(rank_t rank) const {
 
 std::shared_ptr<const direct_program> plan::direct_program_of_all() const {
   return direct()->programs.get_shared(0, 1, [&] {
-    std::vector<std::shared_ptr<const program>> all;
-    for (rank_t r = 0; r < notes->ranks; ++r) all.push_back(std::make_shared<const program>(compiled(r)));
-    const direct_setting setting{notes->what, notes->root, in_place || root_in_place, direct()->between_processes};
-    return compile_direct(all, setting);
+    direct_compiler compiler{{notes->what, notes->root, in_place || root_in_place, direct()->between_processes},
+                             notes->ranks};
+    for (rank_t r = 0; r < notes->ranks && compiler.add(compiled(r)); ++r) {}
+    return compiler.finish();
   });
 }
 

@@ -461,15 +461,14 @@ void plan_choice::price_direct(contender& c, const planning_task& task) const {
     return;
   }
   const call_shape sizes{task.largest_block(), {}, {}, {}, size_of(c.work_type)};
-  std::vector<std::shared_ptr<const program>> all;
-  for (rank_t r = 0; r < task.ranks(); ++r)
-    all.push_back(std::make_shared<const program>(compile(*c.lowered->notes, r, sizes, cutting{})));
-  c.why_not_direct = troupe::why_not_direct(all);
-  if (!c.why_not_direct.empty()) return;
   const std::size_t block_bytes = task.largest_block() * sizes.element_size;
   const bool one_process = task.where.farthest() == reach::process;
   const direct_setting setting{task.what.what, c.on.root, c.on.in_place, !one_process};
-  c.direct = std::make_shared<const direct_program>(compile_direct(all, setting));
+  direct_compiler compiler{setting, task.ranks(), c.lowered->steps};
+  for (rank_t r = 0; r < task.ranks() && compiler.add(compile(*c.lowered->notes, r, sizes, cutting{})); ++r) {}
+  c.why_not_direct = compiler.why_not();
+  if (!c.why_not_direct.empty()) return;
+  c.direct = std::make_shared<const direct_program>(compiler.finish());
   const direct_program& made = *c.direct;
   // At a root, input and output may be one memory: one pass may read what it writes, several may not.
   const auto passes = [](const direct_program::body& b) { return b.passes.size(); };

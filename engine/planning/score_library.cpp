@@ -318,14 +318,15 @@ std::optional<score> score_library::draft(const score_key& key) const {
   score s = mine != own_.end() ? mine->second : lower_syncs(written(*find_choreography(key.choreography), key.on));
   s.choreography = key.choreography;
   if (key.rank_order_fold) s = fold_in_rank_order(s);
-  if (key.one_cell) s = one_cell_per_step(s);
+  if (key.one_cell) s = one_cell_per_step(std::move(s));
   if (key.pieces > 0) s = partition(s, key.pieces);
   if (key.agreement != agreement_form::none) {
     auto agreeing = with_agreement(s, key.agreement);
     if (!agreeing) return std::nullopt;
     s = std::move(*agreeing);
   }
-  return credits_ == 1 ? pace_sends(s, 1) : s;
+  if (credits_ == 1) s = pace_sends(s, 1);
+  return s;
 }
 
 std::shared_ptr<const score_tally> score_library::tally(std::string_view name, const stage& on) {

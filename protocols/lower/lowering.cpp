@@ -3,6 +3,8 @@
 #include "protocols/lower/lowering.hpp"
 
 #include <algorithm>
+#include <bit>
+#include <utility>
 
 #include "memory/error.hpp"
 #include "protocols/lower/rewriting.hpp"
@@ -141,30 +143,35 @@ private:
 score lower_syncs(score s) {
   check_references(s);
   if (!check_syncs(s)) return s;
-  score made = s;
   step_map moved{s};
-  for (rank_t r = 0; r < s.ranks; ++r)
-    for (std::size_t l = 0; l < s.players[static_cast<std::size_t>(r)].lanes.size(); ++l) {
-      const lane& steps = s.players[static_cast<std::size_t>(r)].lanes[l];
-      lane& to = made.players[static_cast<std::size_t>(r)].lanes[l];
-      to.clear();
+  // Lane by lane, in place: the scores of many ranks are megabytes, and new memory costs more than what is done with it.
+  const auto steps_of_sync = static_cast<std::ptrdiff_t>(2 * std::bit_width(static_cast<unsigned>(s.ranks)));
+  for (rank_t r = 0; r < s.ranks; ++r) {
+    auto& lanes = s.players[static_cast<std::size_t>(r)].lanes;
+    for (std::size_t l = 0; l < lanes.size(); ++l) {
+      lane& to = lanes[l];
+      const lane steps = std::exchange(to, {});
+      const auto syncs = std::ranges::count(steps, step_kind::sync, &step::kind);
+      to.reserve(steps.size() + static_cast<std::size_t>(syncs * steps_of_sync));
       for (std::size_t i = 0; i < steps.size(); ++i) {
         if (steps[i].kind == step_kind::sync) append_rounds(to, r, s.ranks, steps[i].after);
         else to.push_back(steps[i]);
         moved.put(r, l, i, to.size() - 1);
       }
     }
-  moved.apply(made);
-  return made;
+  }
+  moved.apply(s);
+  return s;
 }
 
-score one_cell_per_step(const score& s) {
+score one_cell_per_step(score s) {
   check_references(s);
   bool whole = true;
   for (std::size_t r = 0; whole && r < s.players.size(); ++r)
     for (const lane& steps : s.players[r].lanes)
       for (const step& at : steps) whole = whole && cells_of(s, static_cast<rank_t>(r), at) == 1;
-  return whole ? s : pace_sends(splitter{s}.run());
+  if (whole) return s;
+  return pace_sends(splitter{s}.run());
 }
 
 score root_in_place(score s) {

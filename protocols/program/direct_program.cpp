@@ -5,6 +5,7 @@
 #include <atomic>
 #include <limits>
 #include <map>
+#include <memory>
 #include <tuple>
 #include <utility>
 
@@ -85,6 +86,8 @@ cell_range canonical(cell_range at, const direct_setting& setting, int ranks, in
   return at;
 }
 
+}  // namespace
+
 class body_maker {
 public:
   body_maker(direct_program& made, const direct_setting& setting, int ranks)
@@ -95,6 +98,7 @@ public:
     const sections s = sections_of(lane);
     direct_program::body body;
     body.scratch = code.places.scratch_cells();
+    body.passes.reserve(s.end - s.begin);
     for (std::size_t i = s.begin; i < s.end; ++i)
       if (is_local(lane[i])) body.passes.push_back(make_pass(code, lane[i], rank));
     for (const auto& p : body.passes) {
@@ -172,6 +176,8 @@ private:
   const direct_setting& setting_;
   int ranks_;
 };
+
+namespace {
 
 /// See direct_program::copies.
 std::vector<std::vector<std::uint32_t>> copies_by_target(const direct_program& made) {
@@ -288,63 +294,121 @@ bool are_by_source(const direct_program& made) {
 
 }  // namespace
 
-std::string why_not_direct(program_list all) {
-  if (all.size() < 2) return "a rank alone needs nobody's buffers";
-  std::vector<std::size_t> begins;
-  std::size_t first = std::numeric_limits<std::size_t>::max();
-  for (std::size_t r = 0; r < all.size(); ++r) {
-    const program& code = *all[r];
+// -- direct_compiler --------------------------------------------------------------------------------------------------
+
+class direct_compiler::hidden {
+public:
+  hidden(const direct_setting& setting, int ranks, std::size_t steps)
+      : setting_(setting),
+        ranks_(ranks),
+        most_operands_(most_operands_of_step * steps),
+        maker_(made_, setting_, ranks) {
+    if (ranks < 2) why_not_ = "a rank alone needs nobody's buffers";
+    made_.what = setting.what;
+    made_.root = setting.root;
+    made_.bodies.reserve(static_cast<std::size_t>(ranks));
+  }
+
+  bool add(const program& code) {
+    if (!why_not_.empty()) return false;
+    why_not_ = why_not(code);
+    if (!why_not_.empty()) return false;
+    const std::size_t rank = made_.bodies.size();
+    if (rank == 0) made_.sums = code.sums, made_.parts = code.parts;
+    const auto lane = only_lane(code);
+    const sections s = sections_of(lane);
+    const std::span<const instruction> before = s.empty() ? lane : lane.first(s.begin);
+    if (s.empty()) tokens_of_idle_.push_back({static_cast<rank_t>(rank), {before.begin(), before.end()}});
+    else first_ = std::min(first_, s.begin), count_tokens(static_cast<rank_t>(rank), before);
+    made_.bodies.push_back(maker_.make(code, static_cast<rank_t>(rank)));
+    // Most ranks are alike.
+    if (rank == 0)
+      made_.operands.reserve(std::min(most_operands_, made_.operands.size() * static_cast<std::size_t>(ranks_)));
+    if (!made_.bodies.back().passes.empty()) made_.at_work.push_back(static_cast<rank_t>(rank));
+    if (rank + 1 == static_cast<std::size_t>(ranks_)) why_not_ = why_not_in_order();
+    return why_not_.empty();
+  }
+  const std::string& why_not() const { return why_not_; }
+
+  direct_program finish() {
+    if (!why_not_.empty()) throw error(errc::unsupported, "not for the direct port: " + why_not_);
+    static std::atomic<std::uint64_t> programs{0};
+    made_.identity = programs.fetch_add(1, std::memory_order_relaxed) + 1;
+    if (made_.at_work.empty()) made_.at_work.push_back(0);
+    if (made_.operands.capacity() > 2 * made_.operands.size())
+      made_.operands.shrink_to_fit();  // most steps were tokens
+    made_.copies = copies_by_target(made_);
+    made_.by_source = are_by_source(made_);
+    if (setting_.between_processes) {
+      divide_by_target(made_, setting_);
+      see_who_uses(made_);
+    }
+    return std::move(made_);
+  }
+
+private:
+  /// Of a step that is no fold.
+  static constexpr std::size_t most_operands_of_step = 3;
+
+  std::string why_not(const program& code) const {
+    const std::string rank = "rank " + std::to_string(made_.bodies.size());
     if (code.channels != 1) return "it is cut into channels";
     const auto lane = only_lane(code);
-    if (lane.empty()) return "rank " + std::to_string(r) + " has not exactly one lane";
-    const sections s = sections_of(lane);
-    if (const std::string why = wrong_step(code, lane, s); !why.empty())
-      return "rank " + std::to_string(r) + ": " + why;
-    begins.push_back(s.begin);
-    if (!s.empty()) first = std::min(first, s.begin);
+    if (lane.empty()) return rank + " has not exactly one lane";
+    const std::string why = wrong_step(code, lane, sections_of(lane));
+    return why.empty() ? why : rank + ": " + why;
   }
-  token_counts sent, received;
-  for (std::size_t r = 0; r < all.size(); ++r) {
-    const auto lane = only_lane(*all[r]);
-    // A rank without local steps only passes tokens on; any place that keeps the rule will do for it, and ranks are mostly alike.
-    const std::size_t begin = sections_of(lane).empty() ? std::min(first, lane.size()) : begins[r];
-    for (const instruction& i : lane.first(begin)) {
-      if (i.kind == step_kind::send) ++sent[{static_cast<rank_t>(r), i.to}];
-      if (i.kind == step_kind::recv) ++received[{i.from, static_cast<rank_t>(r)}];
+  void count_tokens(rank_t rank, std::span<const instruction> before) {
+    for (const instruction& i : before) {
+      if (i.kind == step_kind::send) ++sent_[{rank, i.to}];
+      if (i.kind == step_kind::recv) ++received_[{i.from, rank}];
     }
   }
-  for (const auto& [pair, count] : received) {
-    const auto at = sent.find(pair);
-    if (at == sent.end() || at->second < count)
-      return "rank " + std::to_string(pair.second) + " begins its local steps after some of rank " +
-             std::to_string(pair.first);
+  std::string why_not_in_order() {
+    // A rank without local steps only passes tokens on; any place that keeps the rule will do for it, and ranks are mostly alike.
+    for (const auto& [rank, tokens] : tokens_of_idle_)
+      count_tokens(rank, std::span(tokens).first(std::min(first_, tokens.size())));
+    for (const auto& [pair, count] : received_) {
+      const auto at = sent_.find(pair);
+      if (at == sent_.end() || at->second < count)
+        return "rank " + std::to_string(pair.second) + " begins its local steps after some of rank " +
+               std::to_string(pair.first);
+    }
+    return {};
   }
-  return {};
+
+  direct_setting setting_;
+  int ranks_;
+  std::size_t most_operands_;  ///< of all ranks; 0: not known
+  direct_program made_;
+  body_maker maker_;
+  std::string why_not_;
+  std::size_t first_ = std::numeric_limits<std::size_t>::max();  ///< place of the first local step of any rank
+  token_counts sent_, received_;
+  std::vector<std::pair<rank_t, std::vector<instruction>>> tokens_of_idle_;  ///< of ranks without local steps
+};
+
+direct_compiler::direct_compiler(const direct_setting& setting, int ranks, std::size_t steps)
+    : hidden_(std::make_unique<hidden>(setting, ranks, steps)) {}
+direct_compiler::~direct_compiler() = default;
+direct_compiler::direct_compiler(direct_compiler&&) noexcept = default;
+bool direct_compiler::add(const program& of_next_rank) { return hidden_->add(of_next_rank); }
+const std::string& direct_compiler::why_not() const { return hidden_->why_not(); }
+direct_program direct_compiler::finish() { return hidden_->finish(); }
+
+namespace {
+direct_compiler compiled(program_list all, const direct_setting& setting) {
+  direct_compiler made{setting, static_cast<int>(all.size())};
+  for (const auto& code : all)
+    if (!made.add(*code)) break;
+  return made;
 }
+}  // namespace
+
+std::string why_not_direct(program_list all) { return compiled(all, {}).why_not(); }
 
 direct_program compile_direct(program_list all, const direct_setting& setting) {
-  if (const std::string why = why_not_direct(all); !why.empty())
-    throw error(errc::unsupported, "not for the direct port: " + why);
-  static std::atomic<std::uint64_t> programs{0};
-  direct_program made;
-  made.sums = all.front()->sums;
-  made.identity = programs.fetch_add(1, std::memory_order_relaxed) + 1;
-  made.what = setting.what;
-  made.root = setting.root;
-  made.parts = all.front()->parts;
-  body_maker maker{made, setting, static_cast<int>(all.size())};
-  for (std::size_t r = 0; r < all.size(); ++r) {
-    made.bodies.push_back(maker.make(*all[r], static_cast<rank_t>(r)));
-    if (!made.bodies.back().passes.empty()) made.at_work.push_back(static_cast<rank_t>(r));
-  }
-  if (made.at_work.empty()) made.at_work.push_back(0);
-  made.copies = copies_by_target(made);
-  made.by_source = are_by_source(made);
-  if (setting.between_processes) {
-    divide_by_target(made, setting);
-    see_who_uses(made);
-  }
-  return made;
+  return compiled(all, setting).finish();
 }
 
 }  // namespace troupe

@@ -83,6 +83,28 @@ struct direct_setting {
   bool between_processes = false;
 };
 
+/// Makes one of the ranks' programs, each of which may be forgotten when it was added: those of many ranks are several times as large as what is made
+/// of them.
+class direct_compiler {
+public:
+  /// @param steps of the score; 0: not known
+  direct_compiler(const direct_setting& setting, int ranks, std::size_t steps = 0);
+  ~direct_compiler();
+  direct_compiler(direct_compiler&&) noexcept;
+  direct_compiler& operator=(direct_compiler&&) = delete;
+
+  /// In the order of the ranks. False: see why_not(). @pre as compile_direct()
+  bool add(const program& of_next_rank);
+  /// Why they cannot be performed so, as a sentence; empty while they can.
+  const std::string& why_not() const;
+  /// Throws error(unsupported) with why_not(). Once. @pre all ranks' were added, or one could not be
+  direct_program finish();
+
+private:
+  class hidden;
+  std::unique_ptr<hidden> hidden_;
+};
+
 using program_list = std::span<const std::shared_ptr<const program>>;
 
 /// Why the programs of all ranks cannot be performed so, as a sentence; empty if they can.

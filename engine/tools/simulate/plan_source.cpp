@@ -98,7 +98,7 @@ const plan_source::prepared& plan_source::score_for(const score_key& key) {
   if (!refusal(who, on).empty()) return at->second;
   score s = lower_syncs(write_score(who, on));
   if (fold) s = fold_in_rank_order(s);
-  if (split) s = one_cell_per_step(s);
+  if (split) s = one_cell_per_step(std::move(s));
   if (pieces > 0 && !why_not_partitioned(s).empty()) return at->second;
   if (pieces > 0) s = partition(s, pieces);
   if (agreement != agreement_form::none) {

@@ -248,7 +248,7 @@ private:
     s.choreography = choreography;
     const bool keeps_syncs = on_->host.sync.count() >= 0;
     if (!keeps_syncs) s = lower_syncs(std::move(s));
-    if (one_cell) s = one_cell_per_step(s);
+    if (one_cell) s = one_cell_per_step(std::move(s));
     for (const protocol_costs& p : protocols_)
       if (p.slots == 1) return pace_sends(s, 1);
     return s;
