@@ -129,13 +129,14 @@ public:
   bool left_inline() const { return inline_count_ == 1 && inline_[0].end.left(); }
   /// The caller will look less often.
   void offer_inline();
-  /// The caller sleeps on the board from now on (sleep::announce, no_writer): whoever changes something wakes it. It looks again before it does, and afterwards.
+  /// The caller will sleep on the board (slot_board::sleep, for no_writer), where whoever changes something wakes it. It looks once more before it
+  /// sleeps, and after each sleep.
   void go_away_inline();
   /// All were performed.
   void end_inline() { inline_count_ = 0; }
   /// They take long: those that are not performed become operations like any others. Never throws.
   std::array<operation_ptr, most_inline> adopt_inline(time_limit deadline, steady_time begun, rank_outbox& out);
-  /// Whoever still has to move something is in another process.
+  /// One that is not performed is with a rank of another process.
   bool inline_is_far() const;
   bool inline_under_way() const { return inline_count_ > 0; }
 

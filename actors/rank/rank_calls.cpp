@@ -21,11 +21,6 @@ constexpr std::size_t much_to_copy = 64 * 1024;
 /// For a peer's copy.
 constexpr std::chrono::nanoseconds longest_look = std::chrono::milliseconds{1};
 
-/// How long a caller sleeps before its call becomes an operation.
-std::chrono::nanoseconds patience(time_limit deadline) {
-  return deadline ? std::clamp<std::chrono::nanoseconds>(*deadline, std::chrono::nanoseconds{0}, long_wait) : long_wait;
-}
-
 }  // namespace
 
 plan_ptr rank_cell::plan_again(const call& what) {
@@ -147,7 +142,8 @@ bool rank_cell::wait_here(board_performer::status status, time_limit deadline, s
   slot_wait_options how;
   how.spin = 0;
   how.yields = waiting_.yields;
-  how.patience = patience(deadline);
+  how.patience =
+      deadline ? std::clamp<std::chrono::nanoseconds>(*deadline, std::chrono::nanoseconds{0}, long_wait) : long_wait;
   how.watch = &tired;
   const auto asleep = clock::now();
   const auto ended = wait_slots(port.performer(), how).how;
@@ -228,7 +224,7 @@ rank_cell::pairs_end rank_cell::perform_pairs(std::span<const pair_call> calls, 
   const bool to_be_taken = calls.size() == 1 && calls.front().sending && !state_.left_pairs();
   const bool whole = within_memory([&] {
     const std::size_t bytes = bytes_of(calls);
-    all = look_at_pairs(to_be_taken, bytes) || sleep_for_pairs(bytes, deadline);
+    all = look_at_pairs(to_be_taken, bytes) || sleep_for_pairs(bytes, deadline, begun);
   });
   if (all) [[likely]] {
     state_.end_pairs_inline();
@@ -263,7 +259,7 @@ bool rank_cell::look_at_pairs(bool send, std::size_t bytes) {
     if (i >= eager_pair_looks) pause_core();
     status = state_.look_at_pairs(*out_, i % eager_looks == eager_looks - 1);
   }
-  // A peer that copies much at the moment is soon through. Who sleeps then is told by a message, and copies are the system's.
+  // A peer that copies much at the moment is soon through. Who sleeps is woken by the system, and copies are the system's then.
   if (status == pair_status::waiting && bytes >= much_to_copy && waiting_.spin > 0 && !cores.is_shared(rank()) &&
       long_looks_.due()) {
     const auto until =
@@ -288,12 +284,12 @@ bool rank_cell::look_at_pairs(bool send, std::size_t bytes) {
 }
 
 /// Sleeps until a peer wakes it. True: all are performed. False: it takes long, a message has come, or it does not fit. @pre begun inline, and looked at
-bool rank_cell::sleep_for_pairs(std::size_t bytes, time_limit deadline) {
+bool rank_cell::sleep_for_pairs(std::size_t bytes, time_limit deadline, steady_time begun) {
   // Within a process the other end's thread turns this rank, and wakes its caller when all is done.
   if (!inbox_.empty() || !state_.awaits_far_pairs()) return false;
   slot_board& board = state_.port()->board();
-  const auto begun = clock::now();
-  const auto until = begun + patience(deadline);
+  const auto asleep = clock::now();
+  const auto until = std::min(asleep + long_wait, deadline.after(begun));
   auto status = pair_status::waiting;
   watch messages{*this, until};
   state_.go_away_from_pairs();
@@ -307,7 +303,7 @@ bool rank_cell::sleep_for_pairs(std::size_t bytes, time_limit deadline) {
     }
     status = state_.look_at_pairs(*out_);
   } while (status == pair_status::waiting && !messages.stop() && clock::now() < until);
-  waited_for_pairs(clock::now() - begun, bytes);
+  waited_for_pairs(clock::now() - asleep, bytes);
   return status == pair_status::performed;
 }
 

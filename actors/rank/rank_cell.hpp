@@ -277,7 +277,7 @@ private:
   bool perform_here(time_limit deadline, steady_time begun);
   bool wait_here(board_performer::status status, time_limit deadline, steady_time begun);
   bool look_at_pairs(bool send, std::size_t bytes);
-  bool sleep_for_pairs(std::size_t bytes, time_limit deadline);
+  bool sleep_for_pairs(std::size_t bytes, time_limit deadline, steady_time begun);
   call_end perform_begun(const call_buffers& memory, time_limit deadline);
   call_end perform_later(const call_buffers& memory, time_limit deadline, steady_time begun,
                          const std::exception_ptr& problem);

@@ -11,6 +11,7 @@
 #include <chrono>
 #include <concepts>
 #include <cstdio>
+#include <limits>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -136,7 +137,8 @@ result measure_unseen(M& m, const request_line& r) {
 }
 
 /// Collective over the members. First an untimed, checked call, and one from each other root, since first calls are not what is
-/// timed here; then twice as many calls until they take a quarter of the budget (which warms up); then the timed ones.
+/// timed here; then 1, 2, 4 … calls until so many take a quarter of the budget, and each no more than a fifth less than each of those before (which warms
+/// up: memory that several processes touch for the first time takes dozens of calls), for ten budgets at most; then the timed ones.
 template <member M>
 result measure(M& m, const request_line& r) {
   if (r.lot >= 0) return measure_unseen(m, r);
@@ -153,12 +155,14 @@ result measure(M& m, const request_line& r) {
   for (int root = 1; r.rotate && has_root(r.what) && root < m.ranks(); ++root) m.call(0);
   const double budget = r.budget_ms / 1000;
   std::size_t calls = 1;
-  double each = 0, least = 1e9;
+  double each = std::numeric_limits<double>::infinity(), least = 1e9, spent = 0;
   for (;; calls *= 2) {
-    const double seconds = m.largest(timed(m, calls, out.sets, renew));
+    const double seconds = m.largest(timed(m, calls, out.sets, renew)), before = each;
+    spent += seconds;
     each = std::max(seconds / static_cast<double>(calls), 1e-9);
     least = std::min(least, each);
-    if (seconds >= budget / 4 || calls >= (std::size_t{1} << 24)) break;
+    const bool settled = each > 0.8 * before;
+    if ((seconds >= budget / 4 && settled) || spent >= 10 * budget || calls >= (std::size_t{1} << 24)) break;
   }
   // One preemption while warming up must not shorten the timed part; nor one lucky pair of calls draw it out.
   out.calls =

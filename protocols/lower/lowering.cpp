@@ -144,8 +144,9 @@ score lower_syncs(score s) {
   check_references(s);
   if (!check_syncs(s)) return s;
   step_map moved{s};
-  // Lane by lane, in place: the scores of many ranks are megabytes, and new memory costs more than what is done with it.
-  const auto steps_of_sync = static_cast<std::ptrdiff_t>(2 * std::bit_width(static_cast<unsigned>(s.ranks)));
+  // Lane by lane: a second score of many ranks would be megabytes, and new memory costs more than what is done with it.
+  const auto steps_of_sync =
+      s.ranks == 1 ? 1 : static_cast<std::ptrdiff_t>(2 * std::bit_width(static_cast<unsigned>(s.ranks - 1)));
   for (rank_t r = 0; r < s.ranks; ++r) {
     auto& lanes = s.players[static_cast<std::size_t>(r)].lanes;
     for (std::size_t l = 0; l < lanes.size(); ++l) {
@@ -164,13 +165,21 @@ score lower_syncs(score s) {
   return s;
 }
 
-score one_cell_per_step(score s) {
+namespace {
+bool has_single_cells(const score& s) {
   check_references(s);
-  bool whole = true;
-  for (std::size_t r = 0; whole && r < s.players.size(); ++r)
+  for (std::size_t r = 0; r < s.players.size(); ++r)
     for (const lane& steps : s.players[r].lanes)
-      for (const step& at : steps) whole = whole && cells_of(s, static_cast<rank_t>(r), at) == 1;
-  if (whole) return s;
+      for (const step& at : steps)
+        if (cells_of(s, static_cast<rank_t>(r), at) != 1) return false;
+  return true;
+}
+}  // namespace
+
+score one_cell_per_step(const score& s) { return has_single_cells(s) ? s : pace_sends(splitter{s}.run()); }
+
+score one_cell_per_step(score&& s) {
+  if (has_single_cells(s)) return std::move(s);
   return pace_sends(splitter{s}.run());
 }
 

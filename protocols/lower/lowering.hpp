@@ -12,7 +12,8 @@ namespace troupe {
 TROUPE_API score lower_syncs(score s);
 
 /// Splits every step on several cells into one step a cell, so that cells can be cut (slices, channels, v-blocks).
-TROUPE_API score one_cell_per_step(score s);
+TROUPE_API score one_cell_per_step(const score& s);
+TROUPE_API score one_cell_per_step(score&& s);  ///< returns the same if no step is on several
 
 /// Carries partial sums unreduced, as their contributions, until all are together, and then folds them in rank order
 /// ((0 ⊕ 1) ⊕ 2) ⊕ …: bits no longer depend on the choreography, and ⊕ need not be commutative. A partial sum that is a prefix

@@ -24,7 +24,7 @@
 
 namespace troupe {
 
-/// All ranks' part in one operation. Immutable after compile_direct(); shared by threads.
+/// All ranks' part in one operation. Immutable once it is made; shared by threads.
 struct direct_program {
   /// outputs := fold of inputs, which have as many elements.
   struct pass {
@@ -83,11 +83,11 @@ struct direct_setting {
   bool between_processes = false;
 };
 
-/// Makes one of the ranks' programs, each of which may be forgotten when it was added: those of many ranks are several times as large as what is made
-/// of them.
+/// Makes one direct_program of the ranks' programs. Each may be let go once it was added: those of many ranks together are several times as large as
+/// what is made of them.
 class direct_compiler {
 public:
-  /// @param steps of the score; 0: not known
+  /// @param steps of the score, so that memory is asked for once; 0: not known
   direct_compiler(const direct_setting& setting, int ranks, std::size_t steps = 0);
   ~direct_compiler();
   direct_compiler(direct_compiler&&) noexcept;

@@ -456,3 +456,28 @@ TEST_CASE("what is looked at is cancelled, differs, or belongs to a rank that is
     CHECK(after == given);
   }
 }
+
+TEST_CASE("who sleeps on the board until a message has moved is woken there, and is left no word") {
+  for (const bool asleep : {true, false}) {
+    CAPTURE(asleep);
+    two_ranks both;
+    auto given = numbers(1000, 3);
+    std::vector<int> got(1000);
+    const call what = two_ranks::shape(given);
+    const pair_call recv{what.count, what.type, 0, false, nullptr, got.data()},
+        send{what.count, what.type, 1, true, given.data(), nullptr};
+    both.one.begin_pairs_inline({&recv, 1});
+    both.one.go_away_from_pairs();
+    slot_board::sleep sleep{both.board, 1};
+    if (asleep) sleep.announce(1, slot_board::no_writer);
+    CHECK(both.one.look_at_pairs(both.from_one) == pair_status::waiting);
+    both.zero.begin_pairs_inline({&send, 1});
+    CHECK(both.zero.look_at_pairs(both.from_zero) == pair_status::performed);
+    CHECK(sleep.woken() == asleep);
+    CHECK(both.deliver() == (asleep ? 0 : 1));
+    CHECK(both.one.look_at_pairs(both.from_one) == pair_status::performed);
+    CHECK(got == given);
+    both.zero.end_pairs_inline();
+    both.one.end_pairs_inline();
+  }
+}

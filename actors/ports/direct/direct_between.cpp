@@ -112,13 +112,15 @@ direct_performer::buffers direct_performer::stage_what_others_use() {
         return shown;
       }
     }
-  if (used.reads_input && input > 0 && input <= most_input && !in_shared)
-    if (std::byte* const at = input_stage_.grow(input)) {
-      // Of blocks that differ it is not known yet whether each rank copies to its own output.
-      const bool alone = !ahead_ && sizes().equal() && copies_alone();
-      copy_input(at, alone ? std::span{used.inputs} : std::span<const std::uint32_t>{});
+  if (used.reads_input && input > 0 && input <= most_input && !in_shared) {
+    // Of blocks that differ it is not known yet whether each rank copies to its own output.
+    const bool alone = !ahead_ && sizes().equal() && copies_alone();
+    const auto some = alone ? std::span{used.inputs} : std::span<const std::uint32_t>{};
+    if (std::byte* const at = some.empty() ? input_stage_.grow(input) : input_stage_.reserve(input)) {
+      copy_input(at, some);
       shown.input = at;
     }
+  }
   return shown;
 }
 

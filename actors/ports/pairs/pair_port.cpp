@@ -38,7 +38,8 @@ void pair_end::post() {
   if (!was_taken(*lane_, (mark_ - 1) % pair_lane::depth, left_before_)) return;
   posted_ = true;
   head.shape = shape_;
-  if (away_) slot_->sender.tell.store(mark_, std::memory_order_relaxed);
+  // Of what is left here it wants to hear nothing; who needs the slot later says so (go_away()).
+  if (away_ && over_ == sent_when::taken) slot_->sender.tell.store(mark_, std::memory_order_relaxed);
   if (bytes_ > pair_slot::inline_bytes && over_ == sent_when::copied) {
     std::memcpy(lane_->left_at(mark_ - 1), data_, bytes_);
     head.data = nullptr;

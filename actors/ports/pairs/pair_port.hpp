@@ -4,7 +4,8 @@
 // they keep are told in pair_board.hpp.
 //
 // Owner of an end: its rank's pairs (actors/rank/pairs.hpp), on the rank's turn. An end is looked at again and again by whoever has
-// nothing else to do, or goes away and is told: then the other end's transition says `tell`, and its rank sends a word.
+// nothing else to do, or goes away and is told: then the other end's transition says `tell`, and its rank wakes
+// it on the board or sends a word.
 // Cost: no allocation, no lock, no system call; one read-modify-write at each end of a small message.
 
 #include <cstddef>

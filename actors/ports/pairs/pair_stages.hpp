@@ -51,7 +51,7 @@ private:
   std::byte* long_place(pair_lane& lane, std::uint64_t number, std::size_t bytes) {
     if (user_ != nullptr && !user_->is_over(user_number_)) return nullptr;
     if (bytes > most_at_once && bytes > long_.bytes() && longer_++ < several) return nullptr;
-    std::byte* const at = long_.grow(bytes);
+    std::byte* const at = long_.reserve(bytes);
     user_ = at != nullptr ? &lane : nullptr;
     user_number_ = number;
     return at;

@@ -17,7 +17,7 @@ public:
   /// @param from which outlives it; may be null until it is first asked for any
   explicit stage_memory(process_memory* from) : at_(nullptr, {from}) {}
 
-  /// Of at least so many bytes, whose pages are there; what was in it is lost if it has to grow. Null: there is none.
+  /// Of at least so many bytes, all of which will be written; what was in it is lost if it has to grow. Null: there is none.
   std::byte* grow(std::size_t bytes) {
     std::byte* const at = reserve(bytes);
     if (at != nullptr && bytes > populated_) {
@@ -26,7 +26,7 @@ public:
     }
     return at;
   }
-  /// The same, and the system gives each page when it is written to.
+  /// The same, of which some may never be written: the system gives each page when it is.
   std::byte* reserve(std::size_t bytes) {
     if (bytes <= bytes_) return at_.get();
     at_.reset();

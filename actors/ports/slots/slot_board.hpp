@@ -33,6 +33,8 @@
 // (an old kernel, another system), S2 and W2 are full fences of the two threads themselves: either S3 sees the slots, or W3 sees `sleeping`.
 // ThreadSanitizer knows neither; for it S1 and W3 are read-modify-writes of `sleeping`: they come in one order, and the later one sees
 // the earlier one and all that was before it.
+// Who sleeps until a message of the pair board has moved (ports/pairs) needs no S2: there W3 is such a read-modify-write everywhere, since its writer
+// looks at `sleeping` only when the other end has gone away.
 // Where S2 fails (a system call filter that was set after the process had registered for membarrier), a wake-up may be lost. Boards
 // that are made from then on do without; a sleep on this board is cut into naps.
 
@@ -252,14 +254,15 @@ public:
   }
   /// Wakes whoever sleeps for `rank`, whatever for, and makes it look at its reasons to stop again. What was stored before is seen.
   void wake(rank_t rank);
-  /// The same of one that sleeps until a message of the pair board has moved, for which no slot is written (announced with `no_writer`). False: none
-  /// does, and if one is about to, it will look after this. What is seen of a sleep without fence() is seen here.
+  /// The same, if it sleeps until a message of the pair board has moved, for which no slot is written (announced for `no_writer`). False: it does not. If
+  /// it is about to, it sees what was stored before this.
   bool wake_from_messages(rank_t rank);
 
   static constexpr rank_t anybody = -1;
   static constexpr rank_t no_writer = -2;
   /// One thread's sleep for one or more ranks; the first rank's ticket is what it sleeps on. In this order:
   ///   sleep s{board, leader}; s.announce(rank, writer) …; s.fence(); look again; s.until(deadline) or not
+  /// Without s.fence() for `no_writer`.
   /// The destructor takes the announcements back. @pre no other thread sleeps for these ranks.
   class sleep {
   public:
@@ -297,9 +300,10 @@ private:
     /// Somebody sleeps until `done` has reached this; 0: nobody. Looked at by who has just changed it.
     std::atomic<std::uint64_t> wanted{0};
     // Another line: read by every writer, written only by a thread that goes to sleep.
-    alignas(64) std::atomic<std::uint64_t> sleeping{0};  ///< leader + 1, and above it writer + 1 (0: anybody)
-    std::atomic<std::uint32_t> ticket{0};                ///< changes with every wake-up; what a leader sleeps on
-    rank_t next = 0;                                     ///< belongs to the sleeper
+    alignas(64) std::atomic<std::uint64_t> sleeping{
+        0};                                ///< leader + 1, and above it writer + 1 (0: anybody; all ones: none)
+    std::atomic<std::uint32_t> ticket{0};  ///< changes with every wake-up; what a leader sleeps on
+    rank_t next = 0;                       ///< belongs to the sleeper
   };
 
   relative<slot_channel>& at(rank_t source, rank_t destination) const {
