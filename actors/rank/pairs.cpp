@@ -31,8 +31,7 @@ pairs::pairs(rank_t rank, int ranks, const std::string& communicator, epoch_t fi
       first_(first | point_to_point),
       left_(static_cast<std::size_t>(ranks)),
       lost_(static_cast<std::size_t>(ranks)),
-      sleepers_(board),
-      board_(board == nullptr ? nullptr : &board->pairs()),
+      board_(board),
       others_(others),
       stages_(others, ranks) {
   under_way_.reserve(first_buckets);
@@ -49,7 +48,7 @@ pairs::row& pairs::row_of(rank_t peer, bool sending) {
   std::unique_ptr<row>& at = rows[static_cast<std::size_t>(peer)];
   if (!at) at = std::make_unique<row>(row{first_, first_, nullptr, {}});
   if (board_ != nullptr && at->lane == nullptr)
-    at->lane = sending ? &board_->lane(rank_, peer) : &board_->lane(peer, rank_);
+    at->lane = sending ? &board_->pairs().lane(rank_, peer) : &board_->pairs().lane(peer, rank_);
   return *at;
 }
 
@@ -381,7 +380,7 @@ pair_end pairs::make_end(row& in, const operation_key& key, const pair_call& wha
   pair_far_end peer{far ? others_ : nullptr, key.peer};
   if (!key.sending) return pair_end::of_receiver(*in.lane, number, shape, what.output, bytes, peer);
   sent_when over = what.over;
-  if (over == sent_when::copied && bytes > pair_slot::inline_bytes && !board_->make_room(*in.lane))
+  if (over == sent_when::copied && bytes > pair_slot::inline_bytes && !board_->pairs().make_room(*in.lane))
     over = sent_when::taken;
   const std::uint64_t left_before = in.still_left_in(key.epoch);
   // A stage is the message's only once that has its slot.

@@ -228,7 +228,7 @@ private:
   static place* place_of(const watched& which);
   /// If it has to be told: a caller that sleeps on the board is woken, for another one the peer's rank is left a word.
   void tell(pair_end& from, const operation_key& key, rank_outbox& out) {
-    if (from.tells() && !sleepers_->wake_from_messages(key.peer)) out.look_again(key.peer, !key.sending);
+    if (from.tells() && !board_->wake_from_messages(key.peer)) out.look_again(key.peer, !key.sending);
   }
   bool performed_after_all(const operation_key& which);
   void withdraw(const operation_key& send);
@@ -258,8 +258,7 @@ private:
       sent_by_gone_;  ///< by pair_name: what those that left have not sent any more
   bool broken_ = false;
 
-  slot_board* sleepers_;
-  pair_board* board_;
+  slot_board* board_;
   process_memory* others_;
   pair_stages stages_;
   bool watches_ = false;

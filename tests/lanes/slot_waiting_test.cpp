@@ -152,22 +152,28 @@ TEST_CASE("slots: a wake-up that comes before the sleep is kept") {
   }
 }
 
+namespace {
+
+/// Of two threads that meet again and again, within nanoseconds.
+constexpr std::uint64_t meetings = 30000;
+struct alignas(128) shared_word {
+  std::atomic<std::uint64_t> value{0};
+};
+/// Looks eagerly; yields in case they share a core.
+void reached(const shared_word& word, std::uint64_t i) {
+  for (int looks = 0; word.value.load(std::memory_order_acquire) < i; ++looks)
+    if (looks > 2000) std::this_thread::yield();
+}
+void hesitate(std::minstd_rand& random) {
+  for (auto turns = random() % 256; turns > 0; --turns) std::atomic_signal_fence(std::memory_order_seq_cst);
+}
+
+}  // namespace
+
 TEST_CASE("slots: a sleeper sees what was written or is woken, in every one of many meetings") {
   for (const bool membarrier : {true, false}) {
     slot_board board{2, membarrier};
-    struct alignas(128) shared_word {
-      std::atomic<std::uint64_t> value{0};
-    };
     shared_word slot, begun, ended;
-    constexpr std::uint64_t meetings = 30000;
-    // Looks eagerly, as the two have to meet within nanoseconds; yields in case they share a core.
-    const auto reached = [](const shared_word& word, std::uint64_t i) {
-      for (int looks = 0; word.value.load(std::memory_order_acquire) < i; ++looks)
-        if (looks > 2000) std::this_thread::yield();
-    };
-    const auto hesitate = [](std::minstd_rand& random) {
-      for (auto turns = random() % 256; turns > 0; --turns) std::atomic_signal_fence(std::memory_order_seq_cst);
-    };
     std::thread writer{[&] {
       std::minstd_rand random{static_cast<unsigned>(seed())};
       for (std::uint64_t i = 1; i <= meetings; ++i) {
@@ -227,19 +233,8 @@ TEST_CASE("slots: who sleeps for messages is woken by no slot, and sees them whe
   CHECK_FALSE(board.wake_from_messages(0));
   // Many meetings of a sleeper that goes again at any moment and one that has something for it. There is no fence: where the teller finds it
   // asleep, the sleeper is woken, or sees it afterwards; else it is left a word, which needs no proof here.
-  struct alignas(128) shared_word {
-    std::atomic<std::uint64_t> value{0};
-  };
   shared_word message, begun, ended;
   std::atomic<bool> found{false};
-  constexpr std::uint64_t meetings = 30000;
-  const auto reached = [](const shared_word& word, std::uint64_t i) {
-    for (int looks = 0; word.value.load(std::memory_order_acquire) < i; ++looks)
-      if (looks > 2000) std::this_thread::yield();
-  };
-  const auto hesitate = [](std::minstd_rand& random) {
-    for (auto turns = random() % 256; turns > 0; --turns) std::atomic_signal_fence(std::memory_order_seq_cst);
-  };
   std::thread teller{[&] {
     std::minstd_rand random{static_cast<unsigned>(seed())};
     for (std::uint64_t i = 1; i <= meetings; ++i) {
