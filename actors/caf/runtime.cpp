@@ -220,7 +220,8 @@ runtime::make_actors(std::string name, int ranks, int channels, bool boards, std
     members->process_of = job->process_of;
     members->home = job->process_of.front();
     members->at_home.store(members->home == members->links->here());
-    table.neighbours = job->neighbours;
+    table.cores = job->cores.cores;
+    table.neighbours = job->cores.neighbours;
     table.boards_in = job->boards_in;
     table.of_host = job->of_host;
     for (const std::uint32_t process : job->process_of) table.elsewhere.push_back(process != members->links->here());

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "actors/log.hpp"
+#include "actors/ports/link/core_share.hpp"
 #include "actors/rank/operation.hpp"
 #include "actors/waiting/completion.hpp"
 #include "actors/waiting/no_waiting.hpp"
@@ -82,7 +83,7 @@ private:
 struct job_part {
   std::uint64_t id = 0;                   ///< the same in all of them
   std::vector<std::uint32_t> process_of;  ///< by rank
-  int neighbours = 0;                     ///< ranks of other processes on this host
+  core_share cores{};                     ///< those of this process, and who else waits there
   std::shared_ptr<troupe::board_memory>
       boards_in{};  ///< of all its processes, or of those of this host; null: they share none
   int of_host = 0;  ///< see rank_table_options

@@ -31,7 +31,7 @@ struct rank_table_options {
   /// Of a communicator of several hosts, whose ranks follow each other: how many ranks each host has, which share a board; 0: they do not. Not with `boards`.
   int of_host = 0;
   std::shared_ptr<board_memory> boards_in{};  ///< between processes; null: in this one's memory
-  int cores = 1;                              ///< that the process may use
+  int cores = 1;                              ///< that the process may use, or all that wait there
   int neighbours = 0;                         ///< ranks of other processes on those cores
   int spin = 4096;                            ///< most looks of a waiting caller
   epoch_t first = 0;                          ///< see rank_state_options

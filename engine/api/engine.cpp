@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "actors/caf/job_links.hpp"
+#include "actors/ports/link/core_share.hpp"
 #include "actors/waiting/policy.hpp"
 #include "engine/config/configuration.hpp"
 #include "engine/experts/lasting_memory.hpp"
@@ -174,13 +175,6 @@ void engine_core::end_close() {
 }
 
 namespace {
-/// Ranks of other processes on this host.
-int neighbours_in(const layout& placement, std::uint32_t here) {
-  const auto mine = std::ranges::find(placement.homes, static_cast<int>(here), &residence::process);
-  if (mine == placement.homes.end()) return 0;
-  return static_cast<int>(std::ranges::count_if(
-      placement.homes, [&](const residence& r) { return r.host == mine->host && r.process != mine->process; }));
-}
 /// The processes share no memory though they are on one host: as if each were alone on its own.
 void live_apart(layout& placement) {
   for (residence& r : placement.homes) r.host = r.process;
@@ -239,7 +233,8 @@ std::shared_ptr<communicator_state> engine_core::found(std::string name, layout 
   std::optional<actors::job_part> part;
   if (job != nullptr) {
     part = *job;
-    part->neighbours = neighbours_in(s->placement, runtime->job()->here());
+    part->cores =
+        actors::cores_shared(runtime->job()->all(), runtime->job()->here(), part->process_of, runtime->cores());
     if (reach_map{s->placement}.farthest() == reach::segment && plans.has_boards(s->placement)) {
       part->boards_in = runtime->job()->boards_for(part->id, part->process_of, actors::job_links::boards_of::all_ranks);
       if (!part->boards_in) live_apart(s->placement);

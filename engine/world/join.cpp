@@ -16,6 +16,7 @@
 #include <spdlog/spdlog.h>
 
 #include "actors/caf/job_links.hpp"
+#include "actors/ports/link/core_share.hpp"
 #include "actors/ports/link/rendezvous.hpp"
 #include "actors/waiting/napping.hpp"
 #include "engine/planning/hccl_selection.hpp"
@@ -26,6 +27,7 @@
 #include "engine/world/whereabouts.hpp"
 #include "memory/error.hpp"
 #include "memory/word_hash.hpp"
+#include "topology/machine/discovery.hpp"
 
 namespace troupe {
 
@@ -34,7 +36,7 @@ namespace {
 using clock = std::chrono::steady_clock;
 
 /// Of what travels between processes: changes with every frame, and with every release, whose planners may choose otherwise.
-constexpr std::string_view build_name = "troupe " TROUPE_VERSION ", link 7";
+constexpr std::string_view build_name = "troupe " TROUPE_VERSION ", link 8";
 
 std::uint64_t hash_of(std::string_view text) {
   word_hash h;
@@ -47,13 +49,18 @@ std::string variable(const char* name) {
   return value == nullptr ? std::string{} : value;
 }
 
-/// The host as processes see it that could share memory: the running system, and its view of the network, by which tests make hosts of one.
-std::uint64_t key_of_host(const std::string& told) {
+/// Empty: it has no name here.
+std::string running_system() {
   std::string boot;
   std::ifstream{"/proc/sys/kernel/random/boot_id"} >> boot;
+  return boot;
+}
+
+/// The host as processes see it that could share memory: the running system, and its view of the network, by which tests make hosts of one.
+std::uint64_t key_of_host(const std::string& told) {
   struct stat network {};
   if (::stat("/proc/self/ns/net", &network) != 0) network.st_ino = 0;
-  return hash_of(boot + " " + std::to_string(network.st_ino) + " " + told);
+  return hash_of(running_system() + " " + std::to_string(network.st_ino) + " " + told);
 }
 
 std::string name_of_host() {
@@ -272,9 +279,11 @@ void join_there(engine_core& core, whereabouts where, const join_options& option
   mine.processes = where.processes;
   mine.place.host = name_of_host() + (told.empty() ? "" : " (" + told + ")");
   mine.place.host_key = key_of_host(told);
+  if (const std::string system = running_system(); !system.empty()) mine.place.machine_key = hash_of(system);
   mine.place.pid = ::getpid();
   mine.place.ranks = static_cast<std::uint32_t>(ranks_here);
   mine.place.cores = static_cast<std::uint32_t>(core.runtime->cores());
+  mine.place.cpus = actors::bits_of_cpus(discover().allowed_cpus);
   mine.place.addresses = std::move(d.addresses);
   named_pod pod = pod_of(options);
   mine.place.groups = std::move(pod.groups);

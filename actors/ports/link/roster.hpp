@@ -20,6 +20,8 @@ struct process_place {
   std::vector<std::string>
       groups{};              ///< of hosts that its own is in, outermost first: {"rack1", "leaf2"}; empty: nobody says
   bool told_groups = false;  ///< by a person, and not by a launcher that knows the network
+  std::uint64_t machine_key = 0;      ///< equal: the same running system, whatever its hosts; 0: unknown
+  std::vector<std::uint64_t> cpus{};  ///< that it may use: bit c % 64 of word c / 64 (core_share.hpp)
 };
 
 struct roster {
