@@ -402,6 +402,7 @@ std::byte* pairs::stage_for(const operation_key& key, pair_lane& lane, const voi
   constexpr std::size_t worth_asking = 2048;
   if (bytes <= pair_slot::inline_bytes) return nullptr;
   if (bytes > worth_asking && others_->shares(static_cast<const std::byte*>(data))) return nullptr;
+  if (!others_->costs().worth_staging({std::min(bytes, pair_end::far_unit_bytes)}, 2)) return nullptr;
   return stages_.place(key.peer, lane, number_of(key.epoch), bytes);
 }
 

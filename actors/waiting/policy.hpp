@@ -27,7 +27,7 @@ inline constexpr int eager_looks = 64;
 /// A sleep this short should have been spent looking: it is about what sleeping and being woken cost.
 inline constexpr std::chrono::nanoseconds brief_sleep = std::chrono::microseconds{100};
 
-/// @param threads that wait for each other @param cores that the process may use @param most_spin as configured
+/// @param threads that wait for each other @param cores that they may use @param most_spin as configured
 inline waiting_policy waiting_for(int threads, int cores, int most_spin = 4096) {
   return threads > cores ? waiting_policy{0, 32, false} : waiting_policy{std::min(4096, most_spin), 0, threads < cores};
 }

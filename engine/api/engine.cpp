@@ -60,6 +60,9 @@ engine_options checked(engine_options o) {
   static constexpr std::array<std::string_view, 3> offloads = {"never", "auto", "always"};
   if (std::find(offloads.begin(), offloads.end(), o.offload) == offloads.end())
     throw error(errc::bad_config, "offload is \"" + o.offload + "\" but must be \"never\", \"auto\" or \"always\"");
+  static constexpr std::array<std::string_view, 3> stages = {"measured", "always", "never"};
+  if (std::find(stages.begin(), stages.end(), o.stages) == stages.end())
+    throw error(errc::bad_config, "stages is \"" + o.stages + "\" but must be \"measured\", \"always\" or \"never\"");
   if (o.nic != "process" && o.nic != "host" && !o.nic.starts_with("unix:@"))
     throw error(errc::bad_config, "nic is \"" + o.nic + "\" but must be \"process\", \"host\" or \"unix:@name\"");
   if (o.offload != "never" && o.faults.any())

@@ -57,6 +57,10 @@ constexpr std::array schema{
         "engine.nic", text, "process",
         "the NIC of several processes of a host: rank 0's (process), troupe nicd (host), or unix:@name where it "
         "listens"},
+    config_setting{"engine.stages", choice, "measured",
+                   "between processes of a host: whether data is copied to memory that all map, or by the system; the "
+                   "first process's word counts",
+                   0, 0, "measured|always|never"},
     config_setting{"engine.deadline", duration, "none", "of every operation that names none"},
     config_setting{"engine.workers", integer, "-1",
                    "threads of the engine's own; -1: one a core; 0: only callers perform", -1, 1024},

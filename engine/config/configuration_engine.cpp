@@ -156,6 +156,7 @@ engine_options configuration::engine() const {
   o.agreement = *parse_agreement_time(text("engine.agreement"));
   o.offload = text("engine.offload");
   o.nic = text("engine.nic");
+  o.stages = text("engine.stages");
   if (const std::int64_t deadline = duration_of(at("engine.deadline")); deadline >= 0)
     o.deadline = std::chrono::nanoseconds{deadline};
   o.workers = number("engine.workers");

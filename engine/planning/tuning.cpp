@@ -155,7 +155,8 @@ double tuning::direct_seconds(const direct_program& made, const call_shape& shap
   const double chance = 1 - 1.0 / cores;
   double work = 0, foreign_bytes = 0;
   std::size_t units = 0;
-  // Between processes: what a rank copies to its stage, and what others find there (direct_stages.hpp).
+  // Between processes: what a rank copies to its stage, and what others find there (direct_stages.hpp). As if that were always worth it: each host decides
+  // that by itself (copy_costs.hpp), and all must plan alike.
   const bool alone = !made.to_own.empty() && sizes.bytes() > direct_stages::most_by_one;
   const auto bytes_of = [&](rank_t r, bool input) {
     const block_run blocks =

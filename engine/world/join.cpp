@@ -18,6 +18,7 @@
 #include "actors/caf/job_links.hpp"
 #include "actors/ports/link/core_share.hpp"
 #include "actors/ports/link/rendezvous.hpp"
+#include "actors/ports/segment/copy_costs.hpp"
 #include "actors/waiting/napping.hpp"
 #include "engine/planning/hccl_selection.hpp"
 #include "engine/planning/nccl_selection.hpp"
@@ -266,6 +267,22 @@ std::function<bool()> cancel_of(const join_options& options) {
   return [flag = options.cancel] { return flag != nullptr && flag->load(); };
 }
 
+/// By which this host's processes decide what they stage.
+copy_costs costs_of_copies(const engine_core& core, const actors::roster& job, std::uint32_t here) {
+  if (core.options.stages == "always") return copy_costs{};
+  if (core.options.stages == "never") return copy_costs::never_worth_staging();
+  const std::vector<int> cpus = actors::cpus_of_host(job, here);
+  // A process that may use less than it sees is limited in time, and so are, we suppose, the others of its host.
+  const host& seen = discover();
+  const bool limited = seen.usable_cpus() < static_cast<int>(seen.allowed_cpus.size());
+  const copy_costs found = costs_of(time_copies(cpus), limited ? seen.usable_cpus() : static_cast<int>(cpus.size()));
+  core.log->debug("between the processes of this host, a copy to a stage costs {:.0f} ns a KiB; a copy by the system "
+                  "{:.0f} ns, and "
+                  "{:.0f} a KiB, more than one by a core; they have {} cores",
+                  found.stage, found.call, found.system, found.cores);
+  return found;
+}
+
 void join_there(engine_core& core, whereabouts where, const join_options& options, int ranks_here,
                 std::function<bool()> give_up) {
   const std::uint64_t build = build_of_links();
@@ -311,7 +328,7 @@ void join_there(engine_core& core, whereabouts where, const join_options& option
   core.plans.agree_on(all.costs);
   std::shared_ptr<actors::host_segment> boards;
   if (leads_a_host(all, where.process)) {
-    boards = actors::host_segment::make();
+    boards = actors::host_segment::make(costs_of_copies(core, all, where.process));
     links.to_share = boards->get();
   }
   auto joined = std::make_unique<actors::job_links>(links, std::move(all), where.process, where.key,

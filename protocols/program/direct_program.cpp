@@ -280,6 +280,70 @@ void see_who_uses(direct_program& made) {
     if (!written[r]) made.used[r].outputs.clear();
 }
 
+/// Adds up for direct_program::passing.
+class passing_cells {
+public:
+  void passes(const cell_range& at) {
+    ++times_;
+    cells_ += at.count;
+  }
+  /// The other rank has passed all that it does.
+  void end_of_rank() {
+    if (times_ > before_) ++found_.others;
+    before_ = times_;
+  }
+  void owner(std::int64_t cells) {
+    ++found_.owners;
+    owned_ += cells;
+  }
+  std::int64_t owned() const { return owned_; }
+  direct_program::passing result() const {
+    direct_program::passing all = found_;
+    if (times_ == 0 || owned_ == 0) return all;
+    all.times = static_cast<double>(cells_) / static_cast<double>(owned_);
+    all.part = all.times * all.owners / static_cast<double>(times_);
+    return all;
+  }
+
+private:
+  direct_program::passing found_;
+  std::int64_t times_ = 0, before_ = 0, cells_ = 0, owned_ = 0;
+};
+
+/// See direct_program::read_by_others. @pre the same of `used`
+void see_what_passes(direct_program& made) {
+  const auto ranks = static_cast<rank_t>(made.bodies.size());
+  passing_cells read, written;
+  std::int64_t copied = 0;  // by to_own, also of ranks' own
+  for (rank_t r = 0; r < ranks; ++r) {
+    const auto at = static_cast<std::size_t>(r);
+    const auto reads = [&](const cell_range& source) {
+      if (source.buffer == buffer_kind::input && source.owner != r) read.passes(source);
+    };
+    if (!made.to_own.empty())
+      for (const auto& c : made.to_own[at]) {
+        reads(made.operands[c.source]);
+        copied += made.operands[c.source].count;
+      }
+    for (const direct_program::pass& p : made.bodies[at].passes) {
+      const auto operands = made.operands_of(p);
+      made.most_inputs = std::max<std::size_t>(made.most_inputs, p.inputs);
+      if (made.to_own.empty()) std::ranges::for_each(operands.first(p.inputs), reads);
+      for (const cell_range& to : operands.subspan(p.inputs))
+        if (to.buffer == buffer_kind::output && to.owner != r) written.passes(to);
+    }
+    read.end_of_rank();
+    written.end_of_rank();
+    if (!made.used[at].outputs.empty())
+      written.owner(std::int64_t{output_blocks(made.what, ranks, made.root, r).count} * made.parts);
+    if (made.used[at].reads_input)
+      read.owner(std::int64_t{input_blocks(made.what, ranks, made.root, r).count} * made.parts);
+  }
+  made.read_by_others = read.result();
+  made.written_by_others = written.result();
+  if (copied > 0) made.staged_share = static_cast<double>(read.owned()) / static_cast<double>(copied);
+}
+
 /// See direct_program::by_source.
 bool are_by_source(const direct_program& made) {
   if (made.copies.empty() || traits_of(made.what).root != root_role::sink) return false;
@@ -342,6 +406,7 @@ public:
     if (setting_.between_processes) {
       divide_by_target(made_, setting_);
       see_who_uses(made_);
+      see_what_passes(made_);
     }
     return std::move(made_);
   }

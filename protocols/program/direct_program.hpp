@@ -60,7 +60,18 @@ struct direct_program {
     std::vector<std::uint32_t> inputs;  ///< in `operands`: of `to_own`, what others read of its input; empty: all of it
     std::vector<std::uint32_t> outputs;  ///< in `operands`: all targets in its output, if others write some of them
   };
-  std::vector<use_by_others> used;   ///< by rank
+  std::vector<use_by_others> used;  ///< by rank
+  /// What passes between ranks: of inputs, that others read; of outputs, that others write. On average.
+  struct passing {
+    double times = 0;  ///< each byte
+    double part = 1;   ///< of a rank's input or output, at once
+    int owners = 0;    ///< ranks whose input or output it is
+    int others = 0;    ///< ranks that read or write there
+  };
+  passing read_by_others, written_by_others;
+  /// Of `to_own`: what others read of inputs, by all that its copies read.
+  double staged_share = 0;
+  std::size_t most_inputs = 0;       ///< of a pass
   std::vector<cell_range> operands;  ///< each names its owner, never `self`
   sum_handling sums;
   collective what = collective::barrier;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Between processes the others map little of a caller's data. What they would have to ask the system for, byte by byte, a rank copies to memory
-// that all map, its *stage*: what they read before it comes, and what they write after the operation. Two copies by the processor take a
-// quarter to a half of the time of one by the system (`troupe tune`, peers.kilobyte), which looks up and pins every page.
+// that all map, its *stage*: what they read before it comes, and what they write after the operation. That is done where it takes less time than the
+// system's copies, which look up and pin every page (actors/ports/segment/copy_costs.hpp), and within these bounds.
 //
 // And who works there: copies from inputs to outputs each rank performs alone, straight to its own output, unless all of them together are so little that
 // whoever comes last should do everything: then nobody has to be woken but for the end.

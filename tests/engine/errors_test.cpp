@@ -517,6 +517,7 @@ TEST_CASE("bad engine options and rank counts") {
   CHECK(code([](auto& o) { o.channels = -1; }).code == errc::bad_config);
   CHECK(code([](auto& o) { o.layout = "2x"; }).code == errc::bad_config);
   CHECK(code([](auto& o) { o.choreography = "rign"; }).code == errc::bad_config);
+  CHECK(code([](auto& o) { o.stages = "sometimes"; }).code == errc::bad_config);
   CHECK(code([](auto& o) { o.faults.drop = 2; }).code == errc::bad_config);
   CHECK(code([](auto& o) { o.deadline = 0ns; }).code == errc::bad_config);
   troupe::engine engine;

@@ -11,6 +11,7 @@
 #include <numeric>
 #include <optional>
 #include <stdexcept>
+#include <string_view>
 #include <vector>
 
 #include <sys/mman.h>
@@ -108,6 +109,34 @@ TEST_CASE("collectives and sends on shared memory, other memory, or both are rig
   }
 }
 
+TEST_CASE("data of others is staged, or copied by the system, as the host's first process is told") {
+  const auto grown = [](const char* first, const char* second) {
+    return run_processes(2, [=](const member& m) {
+      troupe::engine_options options;
+      options.stages = m.process == 0 ? first : second;
+      engine e(options);
+      communicator comm = e.join(m.how());
+      const int other = 1 - comm.rank();
+      constexpr std::size_t count = std::size_t{1} << 18;  // a MiB
+      std::vector<int> mine(count, 1 + comm.rank()), theirs(count), all(2 * count);
+      const std::size_t before = shared_kilobytes();
+      for (int i = 0; i < 3; ++i) comm.send_recv(mine, other, theirs, other);
+      const std::size_t sent = shared_kilobytes();
+      expect(theirs.back() == 1 + other, "the message");
+      comm.all_gather(mine, all);
+      expect(all.front() == 1 && all.back() == 2, "the gathered");
+      const std::size_t gathered = shared_kilobytes();
+      const bool staged = std::string_view{first} == "always";
+      expect((sent >= before + 1024) == staged, "the stage of a message");
+      expect((gathered >= sent + 1024) == staged, "the stage of a collective");
+    });
+  };
+  CHECK(trouble(grown("always", "always")) == "");
+  CHECK(trouble(grown("never", "never")) == "");
+  CHECK(trouble(grown("always", "never")) == "");
+  CHECK(trouble(grown("never", "always")) == "");
+}
+
 TEST_CASE("long messages are right whether the sender's stage takes them or the system copies them") {
   const auto ended = run_processes(2, [&](const member& m) {
     engine e;
@@ -117,7 +146,7 @@ TEST_CASE("long messages are right whether the sender's stage takes them or the 
       return static_cast<int>(i % 1009) + 100'000 * rank + 1'000'000 * message;
     };
     int message = 0;
-    // Of 2 MiB and less there is a stage at once, of longer ones once there were some, and of the longest never.
+    // With engine.stages = always, of 2 MiB and less there is a stage at once, of longer ones once there were some, and of the longest never.
     for (const std::size_t count : {500'000, 700'000, 1'500'000, 600'000, 5'000'000})
       for (int round = 0; round < 12; ++round, message += 2) {
         std::vector<int> first(count), second(count), in_first(count), in_second(count);

@@ -254,6 +254,33 @@ TEST_CASE("a block that a rank keeps for itself is not brought to where others r
   CHECK(brought(collective::all_gather, 2) == 0);  // all of it
 }
 
+TEST_CASE("what others read of inputs and write to outputs, and how many ranks do, by which stages are weighed") {
+  const auto made_of = [](collective what) {
+    const subject of{lower_syncs(write_score(*find_choreography("fused"), flat_stage(what, 4, 1, false, false))), 9};
+    return compile_direct(of.programs(), {what, of.notes.root, false, true});
+  };
+  const auto is = [](const direct_program::passing& found, double times, double part, int owners, int others) {
+    CHECK(found.times == doctest::Approx(times));
+    CHECK(found.part == doctest::Approx(part));
+    CHECK(found.owners == owners);
+    CHECK(found.others == others);
+  };
+  const auto read = [&](collective what) { return made_of(what).read_by_others; };
+  is(read(collective::all_to_all), 0.75, 0.25, 4, 4);
+  is(read(collective::all_gather), 3, 1, 4, 4);
+  is(read(collective::broadcast), 3, 0.25, 1, 3);
+  is(read(collective::scatter), 0.75, 0.25, 1, 3);
+  is(read(collective::gather), 1, 1, 3, 1);
+  is(read(collective::all_reduce), 0.75, 0.25, 4, 4);
+  is(made_of(collective::all_reduce).written_by_others, 0.75, 0.25, 4, 4);
+  is(made_of(collective::gather).written_by_others, 0.75, 0.25, 1, 3);
+  CHECK(made_of(collective::all_reduce).most_inputs == 4);
+  // Copies to the ranks' own outputs are read, too.
+  CHECK(made_of(collective::all_gather).staged_share == doctest::Approx(0.25));
+  CHECK(made_of(collective::all_to_all).staged_share == doctest::Approx(1));
+  CHECK(made_of(collective::gather).staged_share == doctest::Approx(0.75));
+}
+
 TEST_CASE("with blocks of different sizes, too: slots where every rank knows them, the direct port always") {
   std::mt19937_64 random{seed()};
   std::size_t over_lines = 0, direct = 0, alone = 0;

@@ -128,7 +128,7 @@ direct_performer::status direct_performer::hand_in() {
     stage_ = stage::working;
   }
   if (stage_ == stage::working) {
-    // What the system would have to copy there the root copies itself, from where this rank's block is staged.
+    // What the system would have to copy there the root copies itself, from where this rank has said that its block lies.
     const bool near = buffers_[static_cast<std::size_t>(root)].output_near;
     if (near && !work_with(root, rank_)) return differs(root);
     stage_ = stage::leaving;

@@ -16,6 +16,10 @@ namespace {
 /// Of an operand: long beside what a copy by the system costs besides its bytes (0.4 µs), and all operands' pieces stay in a core's cache.
 constexpr std::size_t longest_piece = 64 * 1024, shortest_piece = 8 * 1024, all_pieces = 256 * 1024;
 
+constexpr std::size_t piece_of(std::size_t operands) {
+  return std::clamp(all_pieces / std::max<std::size_t>(1, operands), shortest_piece, longest_piece);
+}
+
 }  // namespace
 
 // -- lists ------------------------------------------------------------------------------------------------------------
@@ -89,6 +93,19 @@ void direct_performer::copy_input(std::byte* to, std::span<const std::uint32_t> 
   }
 }
 
+/// What others do with an input or output of so many bytes.
+copy_costs::use direct_performer::use_of(std::size_t bytes, bool input) const {
+  const direct_program::passing& what = input ? code_->read_by_others : code_->written_by_others;
+  const bool folds = is_reduction(code_->what);
+  const auto part = static_cast<std::size_t>(static_cast<double>(bytes) * what.part);
+  return {std::min(part, folds ? piece_of(code_->most_inputs) : longest_piece), what.times, what.owners, what.others,
+          folds};
+}
+
+bool direct_performer::worth_staging(std::size_t bytes, bool input) const {
+  return others_->costs().worth_staging(use_of(bytes, input), board_->ranks());
+}
+
 /// What the others are to take for the rank's buffers; and what its own passes work on.
 direct_performer::buffers direct_performer::stage_what_others_use() {
   using namespace direct_stages;
@@ -102,7 +119,7 @@ direct_performer::buffers direct_performer::stage_what_others_use() {
   const std::size_t most = code_->to_own.empty() ? most_output : most_by_one;
   // An output that is the input, too, is worked on as one memory.
   if (!ahead_ && !used.outputs.empty() && output > 0 && output <= most && (apart || (in == out && input <= most)) &&
-      !out_shared)
+      !out_shared && worth_staging(output, false))
     if (std::byte* const at = output_stage_.grow(std::max(output, apart ? 0 : input))) {
       output_staged_ = true;
       shown.output = of_bodies_.output = at;
@@ -112,7 +129,7 @@ direct_performer::buffers direct_performer::stage_what_others_use() {
         return shown;
       }
     }
-  if (used.reads_input && input > 0 && input <= most_input && !in_shared) {
+  if (used.reads_input && input > 0 && input <= most_input && !in_shared && worth_staging(input, true)) {
     // Of blocks that differ it is not known yet whether each rank copies to its own output.
     const bool alone = !ahead_ && sizes().equal() && copies_alone();
     const auto some = alone ? std::span{used.inputs} : std::span<const std::uint32_t>{};
@@ -138,7 +155,12 @@ void direct_performer::take_from_stage() {
 
 /// Unless all buffers are shared. @pre sizes are equal, or all are met
 bool direct_performer::copies_alone() const {
-  return !code_->to_own.empty() && sizes().bytes_to_own() > direct_stages::most_by_one;
+  if (code_->to_own.empty()) return false;
+  const std::size_t all = sizes().bytes_to_own();
+  if (all == 0 || all > direct_stages::most_by_one) return all > 0;
+  // Half of that is read; an input's share of what others read of it.
+  const double input = static_cast<double>(all) / 2 * code_->staged_share / std::max(code_->read_by_others.owners, 1);
+  return !worth_staging(static_cast<std::size_t>(input), true);
 }
 
 /// The same answer at all ranks. @pre all are met
@@ -227,7 +249,7 @@ bool direct_performer::fold_between(const direct_program::pass& p, stretch which
   const auto far_inputs = inputs.size() - static_cast<std::size_t>(std::ranges::count_if(inputs, here));
   const auto near_outputs = static_cast<std::size_t>(std::ranges::count_if(outputs, here));
   const std::size_t size = sizes().element_size();
-  const std::size_t bytes = std::clamp(all_pieces / (far_inputs + 1), shortest_piece, longest_piece);
+  const std::size_t bytes = piece_of(far_inputs + 1);
   const std::size_t most = std::max<std::size_t>(1, bytes / size), room = most * size;
   if (pieces_.size() < (far_inputs + 1) * room) pieces_.resize((far_inputs + 1) * room);
   const bool scales = code_->sums.scales_inputs && p.inputs > 1;

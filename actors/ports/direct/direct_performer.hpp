@@ -149,6 +149,8 @@ private:
   buffers stage_what_others_use();
   void copy_input(std::byte* to, std::span<const std::uint32_t> some) const;
   void take_from_stage();
+  copy_costs::use use_of(std::size_t bytes, bool input) const;
+  bool worth_staging(std::size_t bytes, bool input) const;
   bool copies_alone() const;
   bool works_alone() const;
   bool work_alone();

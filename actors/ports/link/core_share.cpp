@@ -47,6 +47,17 @@ core_share cores_shared(const roster& in, std::uint32_t here, std::span<const st
   return machine.neighbours - machine.cores > host.neighbours - host.cores ? machine : host;
 }
 
+std::vector<int> cpus_of_host(const roster& in, std::uint32_t here) {
+  std::vector<std::uint64_t> all;
+  for (const process_place& p : in.processes)
+    if (p.host_key == in.processes[here].host_key) add_cpus(all, p.cpus);
+  std::vector<int> found;
+  for (std::size_t word = 0; word < all.size(); ++word)
+    for (std::uint64_t left = all[word]; left != 0; left &= left - 1)
+      found.push_back(static_cast<int>(word) * cpus_a_word + std::countr_zero(left));
+  return found;
+}
+
 std::vector<std::uint64_t> bits_of_cpus(std::span<const int> cpus) {
   std::vector<std::uint64_t> all;
   for (const int cpu : cpus) {

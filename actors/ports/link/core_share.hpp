@@ -20,6 +20,9 @@ struct core_share {
 /// @param process_of by rank @param usable how many threads of process `here` can run at once
 core_share cores_shared(const roster& in, std::uint32_t here, std::span<const std::uint32_t> process_of, int usable);
 
+/// All that processes of the host of `here` may use.
+std::vector<int> cpus_of_host(const roster& in, std::uint32_t here);
+
 /// For process_place::cpus.
 std::vector<std::uint64_t> bits_of_cpus(std::span<const int> cpus);
 

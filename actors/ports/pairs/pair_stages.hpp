@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Where a rank copies what it sends to ranks of other processes, so that they find it in memory that they map: a copy by a core costs a fraction
-// of one by the system, which is entered for it, and looks up every page. Two are still less than one of those.
+// Where a rank copies what it sends to ranks of other processes, so that they find it in memory that they map, if two copies by cores cost less than
+// one by the system, which is entered for it, and looks up every page (copy_costs.hpp): short messages mostly, long ones on some computers.
 //
 // A place for each destination and slot of its lane, for short messages: it is the message's for as long as the slot is (pair_board.hpp, 2). And one
 // place for a long message, to whomever: while that has not been taken, the system copies further ones. The receiver only reads a place.

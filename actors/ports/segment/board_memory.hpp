@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "actors/ports/segment/copy_costs.hpp"
 #include "actors/waiting/napping.hpp"
 #include "memory/error.hpp"
 #include "protocols/collective.hpp"
@@ -30,6 +31,11 @@ public:
 
   /// The rank is in this process: no copy is needed.
   virtual bool is_here(rank_t rank) const noexcept = 0;
+  /// The same in all processes. If nothing else is known, all is staged.
+  virtual const copy_costs& costs() const noexcept {
+    static const copy_costs stages_are_free;
+    return stages_are_free;
+  }
   /// Where this process finds what the rank has at `its`: in memory that both map. Null: only the system reaches it.
   virtual std::byte* near(rank_t of, std::byte* its) = 0;
   /// What lies at `mine`, of this process, the others find there.

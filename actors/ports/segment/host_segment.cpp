@@ -80,6 +80,7 @@ private:
   bool write(rank_t of, std::byte* to, const std::byte* from, std::size_t bytes) override {
     return process_of(of).write(to, from, bytes);
   }
+  const copy_costs& costs() const noexcept override { return of_->shared_->costs; }
   bool shares(const std::byte* mine) const noexcept override { return of_->lies_here(mine); }
   std::byte* lend(std::size_t bytes) noexcept override {
     try {
@@ -118,7 +119,7 @@ table* host_segment::map_table(int memory) {
   return static_cast<table*>(at);
 }
 
-std::shared_ptr<host_segment> host_segment::make() {
+std::shared_ptr<host_segment> host_segment::make(const copy_costs& costs) {
   // Beyond its limit a file does not grow: the process ends.
   rlimit limit{};
   ::getrlimit(RLIMIT_FSIZE, &limit);
@@ -140,6 +141,7 @@ std::shared_ptr<host_segment> host_segment::make() {
   shared->whole = whole;
   shared->next = up_to_page(sizeof(table));
   shared->membarrier = slots_have_global_membarrier() ? 1 : 0;
+  shared->costs = costs;
   shared->magic = magic;
   return made;
 }

@@ -32,6 +32,7 @@
 
 #include "actors/ports/link/sockets.hpp"
 #include "actors/ports/segment/board_memory.hpp"
+#include "actors/ports/segment/copy_costs.hpp"
 #include "actors/waiting/doorbell.hpp"
 
 namespace troupe::actors {
@@ -45,7 +46,8 @@ struct stretch;
 class host_segment : public std::enable_shared_from_this<host_segment> {
 public:
   /// Throws error(io): the system gives no such memory.
-  static std::shared_ptr<host_segment> make();
+  /// @param costs by which all of its processes decide what they stage
+  static std::shared_ptr<host_segment> make(const copy_costs& costs = {});
   /// What another process has made. Throws error(io) if it is no such memory, or this process cannot use it as the others do.
   static std::shared_ptr<host_segment> take(descriptor from);
   ~host_segment();

@@ -12,13 +12,14 @@
 #include <pthread.h>
 
 #include "actors/ports/link/sockets.hpp"
+#include "actors/ports/segment/copy_costs.hpp"
 #include "actors/waiting/doorbell.hpp"
 #include "memory/error.hpp"
 #include "protocols/program/slot_formats.hpp"  // TROUPE_SLOTS_UNDER_TSAN
 
 namespace troupe::actors::segment {
 
-constexpr std::uint64_t magic = 0x33746e656d676573;  // "segment3"
+constexpr std::uint64_t magic = 0x34746e656d676573;  // "segment4"
 constexpr std::uint64_t page = 64 * 1024;            ///< as large as any system's
 /// Of one job on one host.
 constexpr std::uint32_t most_processes = 4096;
@@ -59,6 +60,7 @@ struct table {
   std::uint64_t magic;
   std::atomic<std::uint32_t> came, tried, denied;
   std::uint64_t whole;
+  copy_costs costs;    ///< as its first process has measured them
   std::uint64_t next;  ///< where no stretch has been yet
   pthread_mutex_t mutex;
   std::uint32_t stretches;  ///< that were ever in use

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "actors/ports/segment/copy_costs.hpp"
+
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <exception>
+#include <thread>
+#include <vector>
+
+#include <sched.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "actors/waiting/napping.hpp"
+
+namespace troupe {
+
+namespace {
+
+using clock = std::chrono::steady_clock;
+
+constexpr int rounds = 16;
+/// Whoever else is at work on these cores must not hold up the join.
+constexpr std::chrono::milliseconds longest_timing{5};
+
+double nanoseconds_of(auto&& work) {
+  const auto begun = clock::now();
+  work();
+  return std::chrono::duration<double, std::nano>(clock::now() - begun).count();
+}
+
+double median_of(std::vector<double>& of) {
+  if (of.empty()) return copy_times::unknown;
+  const auto middle = of.begin() + static_cast<std::ptrdiff_t>(of.size() / 2);
+  std::nth_element(of.begin(), middle, of.end());
+  return *middle;
+}
+
+bool copy_by_system(std::byte* to, std::byte* from, std::size_t bytes) {
+  const iovec here{to, bytes}, there{from, bytes};
+  return ::process_vm_readv(::getpid(), &here, 1, &there, 1, 0) == static_cast<ssize_t>(bytes);
+}
+
+/// The calling thread is done with soon: it goes to one of these cpus that is not `taken`. If the system does not let it, it stays.
+void leave_cpu(int taken, std::span<const int> cpus) {
+  cpu_set_t others;
+  CPU_ZERO(&others);
+  for (const int cpu : cpus)
+    if (cpu != taken && cpu >= 0 && cpu < CPU_SETSIZE) CPU_SET(static_cast<unsigned>(cpu), &others);
+  if (CPU_COUNT(&others) > 0) static_cast<void>(::sched_setaffinity(0, sizeof others, &others));
+}
+
+/// The owner writes what the taker reads, in turn: to a stage, and in its own memory for the system to copy.
+class exchange {
+public:
+  void own() {
+    for (int i = 0; i < rounds && wait_for(2 * i); ++i) {
+      std::memset(own_.data(), i, own_.size());  // as data is that has just been computed
+      keep(all_.to_stage, nanoseconds_of([&] { std::memcpy(stage_.data(), own_.data(), own_.size()); }));
+      turn_.store(2 * i + 1, std::memory_order_release);
+    }
+  }
+  void take() {
+    for (int i = 0; i < rounds && !refused_ && wait_for(2 * i + 1); ++i) {
+      keep(all_.from_stage, nanoseconds_of([&] { std::memcpy(taken_.data(), stage_.data(), own_.size()); }));
+      const double all = nanoseconds_of([&] { refused_ = !copy_by_system(taken_.data(), own_.data(), own_.size()); });
+      if (refused_) break;
+      keep(all_.by_system, all);
+      keep(all_.call, nanoseconds_of([&] { copy_by_system(taken_.data(), own_.data(), 64); }));
+      turn_.store(2 * i + 2, std::memory_order_release);
+    }
+    over_.store(true, std::memory_order_release);
+  }
+  copy_times medians() {
+    return {median_of(all_.to_stage), median_of(all_.from_stage), median_of(all_.by_system), median_of(all_.call)};
+  }
+
+private:
+  static void keep(std::vector<double>& all, double one) { all.push_back(one); }
+  /// False: there is no more time, or the other one has ended.
+  bool wait_for(int which) {
+    constexpr int eager = 4096;
+    for (int looks = 0; turn_.load(std::memory_order_acquire) != which; ++looks)
+      if (looks >= eager) {
+        if (over_.load(std::memory_order_acquire) || clock::now() >= until_) return false;
+        give_way();
+      }
+    return true;
+  }
+
+  std::vector<std::byte> own_ = std::vector<std::byte>(copy_times::measured), stage_ = own_, taken_ = own_;
+  std::atomic<int> turn_{0};
+  std::atomic<bool> over_{false};
+  bool refused_ = false;  ///< by the system; the taker's
+  struct {
+    std::vector<double> to_stage, from_stage, by_system, call;
+  } all_;
+  const clock::time_point until_ = clock::now() + longest_timing;
+};
+
+}  // namespace
+
+copy_costs costs_of(const copy_times& times, int cores) {
+  copy_costs found;
+  found.cores = std::max(1, cores);
+  for (const double each : {times.to_stage, times.from_stage, times.by_system, times.call})
+    if (each == copy_times::unknown) return found;
+  constexpr double kilobytes = copy_times::measured / 1024.0;
+  found.call = times.call;
+  found.stage = times.to_stage / kilobytes;
+  found.system = std::max(0.0, times.by_system - times.call - times.from_stage) / kilobytes;
+  return found;
+}
+
+copy_times time_copies(std::span<const int> cpus) {
+  try {
+    exchange between;
+    std::thread taker([&between, cpus, taken = ::sched_getcpu()] {
+      leave_cpu(taken, cpus);
+      between.take();
+    });
+    between.own();
+    taker.join();
+    return between.medians();
+  } catch (const std::exception&) {  // no memory, or no thread
+    return {};
+  }
+}
+
+}  // namespace troupe

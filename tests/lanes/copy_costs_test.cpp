@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "actors/ports/segment/copy_costs.hpp"
+
+#include <cstddef>
+#include <vector>
+
+#include <sched.h>
+
+#include <doctest/doctest.h>
+
+using troupe::copy_costs;
+
+namespace {
+
+constexpr std::size_t kilobyte = 1024;
+
+/// As a computer of two cores whose caches give each other lines slowly: the system takes only 8 ns a KiB and 900 ns a call more than a core.
+copy_costs fast_system() { return {.call = 900, .system = 8, .stage = 91, .cores = 2}; }
+/// As one where the system looks up every page in two tables.
+copy_costs slow_system() { return {.call = 400, .system = 100, .stage = 35, .cores = 2}; }
+
+/// One rank reads another's input, all of it.
+copy_costs::use one_to_one(std::size_t bytes) { return {.bytes = bytes, .times = 1, .stagers = 1, .others = 1}; }
+
+}  // namespace
+
+TEST_CASE("copy costs: between two, what is short is staged; what is long where the system is slow") {
+  for (const auto& costs : {fast_system(), slow_system()}) {
+    CHECK(costs.worth_staging(one_to_one(1), 2));
+    CHECK(costs.worth_staging(one_to_one(8 * kilobyte), 2));
+  }
+  CHECK_FALSE(fast_system().worth_staging(one_to_one(64 * kilobyte), 2));
+  CHECK_FALSE(fast_system().worth_staging(one_to_one(1024 * kilobyte), 2));
+  CHECK(slow_system().worth_staging(one_to_one(1024 * kilobyte), 2));
+}
+
+TEST_CASE("copy costs: a stage that several read pays sooner, and one that all wait for later") {
+  const copy_costs costs = fast_system();
+  const auto all_gather = [&](int ranks) {
+    return costs.worth_staging({64 * kilobyte, static_cast<double>(ranks - 1), ranks, ranks}, ranks);
+  };
+  CHECK_FALSE(all_gather(2));
+  CHECK(all_gather(4));
+  CHECK(all_gather(8));
+  const auto broadcast = [&](int ranks) {
+    return costs.worth_staging({64 * kilobyte, static_cast<double>(ranks - 1), 1, ranks - 1}, ranks);
+  };
+  CHECK_FALSE(broadcast(2));
+  CHECK_FALSE(broadcast(4));
+  CHECK(broadcast(8));
+  // Others would read side by side what one copies alone; and one reads alone what others copy side by side.
+  CHECK_FALSE(costs.worth_staging({32 * kilobyte, 1, 1, 7}, 8));
+  CHECK(costs.worth_staging({32 * kilobyte, 1, 7, 1}, 8));
+  // What is summed from pieces that the system has copied is read once more.
+  CHECK_FALSE(costs.worth_staging({32 * kilobyte, 0.875, 8, 8}, 8));
+  CHECK(costs.worth_staging({32 * kilobyte, 0.875, 8, 8, true}, 8));
+}
+
+TEST_CASE("copy costs: always, never, and an empty input") {
+  for (const std::size_t bytes : {std::size_t{0}, std::size_t{1}, kilobyte, 1024 * kilobyte}) {
+    CHECK(copy_costs{}.worth_staging(one_to_one(bytes), 2));
+    CHECK(copy_costs{}.worth_staging({bytes, 0.5, 64, 1}, 64));
+    CHECK_FALSE(copy_costs::never_worth_staging().worth_staging(one_to_one(bytes), 2));
+    CHECK_FALSE(copy_costs::never_worth_staging().worth_staging({bytes, 63, 64, 64}, 64));
+  }
+}
+
+TEST_CASE("copy costs: of times, what the system costs more, and nothing less than nothing") {
+  const troupe::copy_times times{.to_stage = 6400, .from_stage = 1600, .by_system = 3900, .call = 700};
+  const copy_costs found = troupe::costs_of(times, 3);
+  CHECK(found.cores == 3);
+  CHECK(found.call == doctest::Approx(700));
+  CHECK(found.stage == doctest::Approx(100));
+  CHECK(found.system == doctest::Approx(25));
+  troupe::copy_times faster = times;
+  faster.by_system = 2000;
+  CHECK(troupe::costs_of(faster, 3).system == 0);
+}
+
+TEST_CASE("copy costs: what could not be timed is staged") {
+  const troupe::copy_times times{.to_stage = 6400, .from_stage = 1600, .by_system = 3900, .call = 700};
+  constexpr double unknown = troupe::copy_times::unknown;
+  for (double troupe::copy_times::*each : {&troupe::copy_times::to_stage, &troupe::copy_times::from_stage,
+                                           &troupe::copy_times::by_system, &troupe::copy_times::call}) {
+    troupe::copy_times some = times;
+    some.*each = unknown;
+    CHECK(troupe::costs_of(some, 2).worth_staging(one_to_one(1024 * kilobyte), 2));
+  }
+  CHECK(troupe::costs_of({}, 0).cores == 1);
+}
+
+TEST_CASE("copy costs: timing ends, whatever cpus there are, and leaves the thread where it was") {
+  for (const std::vector<int>& cpus :
+       {std::vector<int>{}, std::vector<int>{0}, std::vector<int>{0, 1}, std::vector<int>{-1, 1 << 20}}) {
+    cpu_set_t before, after;
+    REQUIRE(::sched_getaffinity(0, sizeof before, &before) == 0);
+    const troupe::copy_times times = troupe::time_copies(cpus);
+    REQUIRE(::sched_getaffinity(0, sizeof after, &after) == 0);
+    CHECK(CPU_EQUAL(&before, &after));
+    CHECK(times.to_stage > 0);
+    CHECK(times.by_system > 0);
+  }
+}
