@@ -54,6 +54,10 @@ void leave_cpu(int taken, std::span<const int> cpus) {
 /// The owner writes what the taker reads, in turn: to a stage, and in its own memory for the system to copy.
 class exchange {
 public:
+  exchange() {
+    // Nothing is allocated while both threads are at work.
+    for (auto* each : {&all_.to_stage, &all_.from_stage, &all_.by_system, &all_.call}) each->reserve(rounds);
+  }
   void own() {
     for (int i = 0; i < rounds && wait_for(2 * i); ++i) {
       std::memset(own_.data(), i, own_.size());  // as data is that has just been computed
