@@ -2,7 +2,6 @@
 #include "engine/api/engine.hpp"
 
 #include <algorithm>
-#include <array>
 #include <exception>
 #include <mutex>
 #include <optional>
@@ -38,6 +37,12 @@ void check_range(const char* what, double value, double least, double most) {
               std::string{what} + " is " + text(value) + " but must be from " + text(least) + " to " + text(most));
 }
 
+/// @param choices "a|b|c"
+void check_choice(const char* what, const std::string& value, std::string_view choices) {
+  if (is_one_of(value, choices)) return;
+  throw error(errc::bad_config, std::string{what} + " is \"" + value + "\" but must be " + choices_in_words(choices));
+}
+
 engine_options checked(engine_options o) {
   check_range("credits", o.credits, 1, most_credits);
   check_range("channels", o.channels, 0, most_channels_wanted);
@@ -50,19 +55,10 @@ engine_options checked(engine_options o) {
     check_range("a fault's probability", p, 0, 1);
   if (o.deadline && o.deadline->count() <= 0)
     throw error(errc::bad_config, "deadline must be positive, or unset for none");
-  static constexpr std::array<std::string_view, 6> levels = {"trace", "debug", "info", "warn", "error", "off"};
-  if (std::find(levels.begin(), levels.end(), o.log_level) == levels.end())
-    throw error(errc::bad_config,
-                "log_level is \"" + o.log_level + "\" but must be trace, debug, info, warn, error or off");
-  if (!is_one_of(o.protocol, wanted_protocols))
-    throw error(errc::bad_config,
-                "protocol is \"" + o.protocol + "\" but must be " + choices_in_words(wanted_protocols));
-  static constexpr std::array<std::string_view, 3> offloads = {"never", "auto", "always"};
-  if (std::find(offloads.begin(), offloads.end(), o.offload) == offloads.end())
-    throw error(errc::bad_config, "offload is \"" + o.offload + "\" but must be \"never\", \"auto\" or \"always\"");
-  static constexpr std::array<std::string_view, 3> stages = {"measured", "always", "never"};
-  if (std::find(stages.begin(), stages.end(), o.stages) == stages.end())
-    throw error(errc::bad_config, "stages is \"" + o.stages + "\" but must be \"measured\", \"always\" or \"never\"");
+  check_choice("log_level", o.log_level, "trace|debug|info|warn|error|off");
+  check_choice("protocol", o.protocol, wanted_protocols);
+  check_choice("offload", o.offload, "never|auto|always");
+  check_choice("stages", o.stages, "measured|always|never");
   if (o.nic != "process" && o.nic != "host" && !o.nic.starts_with("unix:@"))
     throw error(errc::bad_config, "nic is \"" + o.nic + "\" but must be \"process\", \"host\" or \"unix:@name\"");
   if (o.offload != "never" && o.faults.any())

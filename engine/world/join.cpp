@@ -5,7 +5,6 @@
 #include <array>
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
 #include <map>
 #include <optional>
 #include <span>
@@ -50,18 +49,11 @@ std::string variable(const char* name) {
   return value == nullptr ? std::string{} : value;
 }
 
-/// Empty: it has no name here.
-std::string running_system() {
-  std::string boot;
-  std::ifstream{"/proc/sys/kernel/random/boot_id"} >> boot;
-  return boot;
-}
-
 /// The host as processes see it that could share memory: the running system, and its view of the network, by which tests make hosts of one.
 std::uint64_t key_of_host(const std::string& told) {
   struct stat network {};
   if (::stat("/proc/self/ns/net", &network) != 0) network.st_ino = 0;
-  return hash_of(running_system() + " " + std::to_string(network.st_ino) + " " + told);
+  return hash_of(boot_id() + " " + std::to_string(network.st_ino) + " " + told);
 }
 
 std::string name_of_host() {
@@ -296,7 +288,7 @@ void join_there(engine_core& core, whereabouts where, const join_options& option
   mine.processes = where.processes;
   mine.place.host = name_of_host() + (told.empty() ? "" : " (" + told + ")");
   mine.place.host_key = key_of_host(told);
-  if (const std::string system = running_system(); !system.empty()) mine.place.machine_key = hash_of(system);
+  if (const std::string system = boot_id(); !system.empty()) mine.place.machine_key = hash_of(system);
   mine.place.pid = ::getpid();
   mine.place.ranks = static_cast<std::uint32_t>(ranks_here);
   mine.place.cores = static_cast<std::uint32_t>(core.runtime->cores());

@@ -7,7 +7,6 @@
 #include <cstring>
 #include <ctime>
 #include <filesystem>
-#include <fstream>
 #include <numeric>
 #include <utility>
 
@@ -15,6 +14,7 @@
 
 #include "engine/world/communicator_state.hpp"
 #include "memory/error.hpp"
+#include "topology/machine/discovery.hpp"
 
 namespace troupe {
 
@@ -62,8 +62,7 @@ thread_local std::vector<visited> visits;
 
 /// Which clock std::chrono::steady_clock is: processes that have the same can tell who was first.
 std::string clock_name() {
-  std::string name;
-  std::ifstream{"/proc/sys/kernel/random/boot_id"} >> name;
+  const std::string name = boot_id();
   return name.empty() ? "unknown" : name;
 }
 std::atomic<std::uint64_t> recorders_made{0};

@@ -80,3 +80,15 @@ TEST_CASE(
   CHECK(found.neighbours == 3);
   CHECK(found.cores == 4);
 }
+
+TEST_CASE(
+    "core share: processes of a host whose cores overlap are neighbours; all that its processes use are the host's") {
+  const roster job =
+      job_of({process_on(1, 7, {0, 1}), process_on(1, 7, {1, 2}), process_on(1, 7, {64}), process_on(2, 7, {3})});
+  const std::vector<std::uint32_t> process_of{0, 1, 2, 3};
+  const core_share found = cores_shared(job, 0, process_of, 2);
+  CHECK(found.neighbours == 1);
+  CHECK(found.cores == 2);
+  CHECK(cpus_of_host(job, 1) == std::vector<int>{0, 1, 2, 64});
+  CHECK(cpus_of_host(job, 3) == std::vector<int>{3});
+}

@@ -281,6 +281,8 @@ const host& discover() {
   return kept;
 }
 
+std::string boot_id() { return first_line("/proc/sys/kernel/random/boot_id").value_or(""); }
+
 std::uint64_t usable_memory() { return memory_limit(installed_memory()); }
 
 host describe_synthetic(const std::string& description) {

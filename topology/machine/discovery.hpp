@@ -39,6 +39,8 @@ struct host {
 /// of the process, so later calls cost nothing. Thread-safe. Never throws because of hwloc: without it, it answers
 /// with what the affinity mask and sysconf say. An affinity change after the first call is seen by `discover_again`.
 const host& discover();
+/// Of the running system, the same in all of its containers and another one after each start. Empty: it says none. Thread-safe.
+std::string boot_id();
 
 /// The same without the kept answer (does not replace it).
 host discover_again();

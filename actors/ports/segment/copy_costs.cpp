@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "actors/ports/segment/copy_costs.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstring>
@@ -61,17 +62,17 @@ public:
   void own() {
     for (int i = 0; i < rounds && wait_for(2 * i); ++i) {
       std::memset(own_.data(), i, own_.size());  // as data is that has just been computed
-      keep(all_.to_stage, nanoseconds_of([&] { std::memcpy(stage_.data(), own_.data(), own_.size()); }));
+      all_.to_stage.push_back(nanoseconds_of([&] { std::memcpy(stage_.data(), own_.data(), own_.size()); }));
       turn_.store(2 * i + 1, std::memory_order_release);
     }
   }
   void take() {
     for (int i = 0; i < rounds && !refused_ && wait_for(2 * i + 1); ++i) {
-      keep(all_.from_stage, nanoseconds_of([&] { std::memcpy(taken_.data(), stage_.data(), own_.size()); }));
+      all_.from_stage.push_back(nanoseconds_of([&] { std::memcpy(taken_.data(), stage_.data(), own_.size()); }));
       const double all = nanoseconds_of([&] { refused_ = !copy_by_system(taken_.data(), own_.data(), own_.size()); });
       if (refused_) break;
-      keep(all_.by_system, all);
-      keep(all_.call, nanoseconds_of([&] { copy_by_system(taken_.data(), own_.data(), 64); }));
+      all_.by_system.push_back(all);
+      all_.call.push_back(nanoseconds_of([&] { copy_by_system(taken_.data(), own_.data(), 64); }));
       turn_.store(2 * i + 2, std::memory_order_release);
     }
     over_.store(true, std::memory_order_release);
@@ -81,7 +82,6 @@ public:
   }
 
 private:
-  static void keep(std::vector<double>& all, double one) { all.push_back(one); }
   /// False: there is no more time, or the other one has ended.
   bool wait_for(int which) {
     constexpr int eager = 4096;
