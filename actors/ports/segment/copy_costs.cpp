@@ -38,7 +38,7 @@ double median_of(std::vector<double>& of) {
   return *middle;
 }
 
-bool copy_by_system(std::byte* to, std::byte* from, std::size_t bytes) {
+bool copy_by_system(void* to, void* from, std::size_t bytes) {
   const iovec here{to, bytes}, there{from, bytes};
   return ::process_vm_readv(::getpid(), &here, 1, &there, 1, 0) == static_cast<ssize_t>(bytes);
 }
@@ -52,6 +52,12 @@ void leave_cpu(int taken, std::span<const int> cpus) {
   if (CPU_COUNT(&others) > 0) static_cast<void>(::sched_setaffinity(0, sizeof others, &others));
 }
 
+/// Stages lie at the beginning of a line. Only there does the string instruction of some processors take over lines of another core unread
+/// (memory/kernels/kernels.cpp, longest_string_copy).
+struct alignas(64) line {
+  std::byte bytes[64];
+};
+
 /// The owner writes what the taker reads, in turn: to a stage, and in its own memory for the system to copy.
 class exchange {
 public:
@@ -61,15 +67,15 @@ public:
   }
   void own() {
     for (int i = 0; i < rounds && wait_for(2 * i); ++i) {
-      std::memset(own_.data(), i, own_.size());  // as data is that has just been computed
-      all_.to_stage.push_back(nanoseconds_of([&] { std::memcpy(stage_.data(), own_.data(), own_.size()); }));
+      std::memset(own_.data(), i, size);  // as data is that has just been computed
+      all_.to_stage.push_back(nanoseconds_of([&] { std::memcpy(stage_.data(), own_.data(), size); }));
       turn_.store(2 * i + 1, std::memory_order_release);
     }
   }
   void take() {
     for (int i = 0; i < rounds && !refused_ && wait_for(2 * i + 1); ++i) {
-      all_.from_stage.push_back(nanoseconds_of([&] { std::memcpy(taken_.data(), stage_.data(), own_.size()); }));
-      const double all = nanoseconds_of([&] { refused_ = !copy_by_system(taken_.data(), own_.data(), own_.size()); });
+      all_.from_stage.push_back(nanoseconds_of([&] { std::memcpy(taken_.data(), stage_.data(), size); }));
+      const double all = nanoseconds_of([&] { refused_ = !copy_by_system(taken_.data(), own_.data(), size); });
       if (refused_) break;
       all_.by_system.push_back(all);
       all_.call.push_back(nanoseconds_of([&] { copy_by_system(taken_.data(), own_.data(), 64); }));
@@ -93,7 +99,9 @@ private:
     return true;
   }
 
-  std::vector<std::byte> own_ = std::vector<std::byte>(copy_times::measured), stage_ = own_, taken_ = own_;
+  static constexpr std::size_t size = copy_times::measured;
+
+  std::vector<line> own_ = std::vector<line>(size / sizeof(line)), stage_ = own_, taken_ = own_;
   std::atomic<int> turn_{0};
   std::atomic<bool> over_{false};
   bool refused_ = false;  ///< by the system; the taker's
