@@ -3,7 +3,7 @@
 // and write at least, i.e. (inputs + outputs) x size; memcpy counts 2 x size, the triad (a = b + s*c, f32) 3 x size.
 // With two threads each does one half of the elements.
 //
-// Usage: kernels [--quick] [--size BYTES] [--type T] [--op O] [--hint by_size|cached|streamed] [--repetitions N] [--json FILE]
+// Usage: kernels [--quick] [--size BYTES] [--type T] [--op O] [--hint by_size|cached|streamed|elsewhere] [--repetitions N] [--json FILE]
 // Medians over repetitions; within a size all rows take turns, so that a disturbance hits all alike. Times are the thread's
 // processor time (the slower thread's), which leaves out what other programs take of the core. Asserts nothing.
 
@@ -211,7 +211,7 @@ void measure(const settings& on, std::size_t size, unsigned threads, nlohmann::j
 [[noreturn]] void usage(const std::string& problem) {
   std::fprintf(stderr,
                "kernels: %s\nusage: kernels [--quick] [--size BYTES] [--type T] [--op O] "
-               "[--hint by_size|cached|streamed] [--repetitions N] [--json FILE]\n",
+               "[--hint by_size|cached|streamed|elsewhere] [--repetitions N] [--json FILE]\n",
                problem.c_str());
   std::exit(2);
 }
@@ -233,6 +233,7 @@ settings parse(int argc, char** argv) {
     else if (option == "--json") on.json = value;
     else if (option == "--hint" && value == "cached") on.hint = store_hint::cached;
     else if (option == "--hint" && value == "streamed") on.hint = store_hint::streamed;
+    else if (option == "--hint" && value == "elsewhere") on.hint = store_hint::elsewhere;
     else if (option != "--hint" || value != "by_size") usage(option + " " + value + ": not understood");
     if ((option == "--type" && !on.type) || (option == "--op" && !on.kind) || (option == "--size" && on.size < 64u))
       usage(option + " " + value + ": not understood");

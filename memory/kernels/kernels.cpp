@@ -97,7 +97,7 @@ bool any_is_input(std::span<const void* const> in, std::span<void* const> out) {
 
 /// An output that is an input has its lines in the cache already: streaming would only throw them out.
 bool should_stream(store_hint hint, std::span<const void* const> in, std::span<void* const> out, std::size_t bytes) {
-  if (hint == store_hint::cached) return false;
+  if (hint == store_hint::cached || hint == store_hint::elsewhere) return false;
   const std::size_t regions = in.size() + out.size();
   if (hint == store_hint::by_size && (regions <= 3 || bytes <= stream_fold_bytes / regions)) return false;
   return !any_is_input(in, out);
@@ -119,20 +119,25 @@ void fold_cached(const detail::adjusted_sum& sum, std::span<const void* const> i
   }
 }
 
-/// For outputs at different places of their lines: every tile is folded on the stack and streamed to each from there.
-void fold_streamed_apart(const detail::adjusted_sum& sum, std::span<const void* const> in, std::span<void* const> out,
-                         std::size_t count, std::size_t size) {
+/// Every tile is folded on the stack, and goes to each output from there by `put`.
+template <class Put>
+void fold_apart(const detail::adjusted_sum& sum, std::span<const void* const> in, std::span<void* const> out,
+                std::size_t count, std::size_t size, Put put) {
   const std::size_t tile = detail::tile_bytes / size;
   alignas(64) std::byte result[detail::tile_bytes];
   for (std::size_t begin = 0; begin < count; begin += tile) {
     const std::size_t elements = std::min(tile, count - begin);
     const std::size_t offset = begin * size;
     sum.use.fold(in, offset, result, elements, sum.how);
-    for (void* to : out) detail::stream_bytes(detail::at(to, offset), result, elements * size);
+    for (void* to : out) put(detail::at(to, offset), result, elements * size);
   }
 }
 
 std::size_t to_next_line(const void* pointer) { return -reinterpret_cast<std::uintptr_t>(pointer) % 64; }
+
+bool begin_at_lines(std::span<void* const> regions) {
+  return std::all_of(regions.begin(), regions.end(), [](const void* at) { return to_next_line(at) == 0; });
+}
 
 /// Whole lines go from the registers to all outputs; both ends are stored as usual.
 void fold_streamed(const detail::adjusted_sum& sum, std::span<const void* const> in, std::span<void* const> out,
@@ -146,7 +151,7 @@ void fold_streamed(const detail::adjusted_sum& sum, std::span<const void* const>
     sum.use.stream(in, out, head, length, sum.how);
     fold_cached(sum, in, out, (head + length) / size, count, size);
   } else {
-    fold_streamed_apart(sum, in, out, count, size);
+    fold_apart(sum, in, out, count, size, detail::stream_bytes);  // they are at different places of their lines
   }
   detail::finish_streams();
 }
@@ -244,6 +249,9 @@ void reduce_many(datatype type, const op& operation, std::span<const void* const
     const detail::adjusted_sum sum = scaling.any() ? detail::find_adjusted(type, scaling, in.size())
                                                    : detail::adjusted_sum{find_kernels(type, operation.kind), {}};
     if (should_stream(hint, in, out, count * size)) fold_streamed(sum, in, out, count, size);
+    else if (hint == store_hint::elsewhere && begin_at_lines(out) && !any_is_input(in, out))
+      fold_apart(sum, in, out, count, size,
+                 [](std::byte* to, const std::byte* from, std::size_t bytes) { std::memcpy(to, from, bytes); });
     else if (in.size() == 2 && out.size() == 1 && !scaling.any()) sum.use.pair(in[0], in[1], out[0], count);
     else fold_cached(sum, in, out, 0, count, size);
   }

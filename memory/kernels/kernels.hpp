@@ -30,8 +30,10 @@ namespace troupe {
 /// Where stores go. `streamed`: past the caches (non-temporal), which saves reading the old contents and keeps the caches
 /// for others, but the first reader finds nothing in them. `by_size` streams what is too large to be found in a cache
 /// later; a caller that works in pieces knows more than a call can see, and says so. Streaming never changes results,
-/// and is complete (fenced) when the call returns. Outputs that are inputs are stored as usual.
-enum class store_hint : std::uint8_t { by_size, cached, streamed };
+/// and is complete (fenced) when the call returns. `elsewhere`: cached, but other cores have read or written the lines of the outputs last; results
+/// that begin at a line are copied there a tile at a time, as copies take such lines over unread on some processors (kernels.cpp,
+/// longest_string_copy). Outputs that are inputs are stored as usual.
+enum class store_hint : std::uint8_t { by_size, cached, streamed, elsewhere };
 
 /// Whether `kind` is defined on `type`: everything is, except band, bor and bxor on floats; on complex numbers sum, prod, avg, pre_mul_sum
 /// and what the user defines.

@@ -122,8 +122,9 @@ TEST_CASE("complex products of many inputs to many outputs, streamed too") {
         regions.push_back(std::make_unique<fenced>(bytes, false, round % 2 == 0 ? slack : below(random, 80)));
         out.push_back(regions.back()->data());
       }
-      constexpr store_hint hints[] = {store_hint::by_size, store_hint::cached, store_hint::streamed};
-      reduce_many(type, prod, all.in, out, count, hints[below(random, 3)]);
+      constexpr store_hint hints[] = {store_hint::by_size, store_hint::cached, store_hint::streamed,
+                                      store_hint::elsewhere};
+      reduce_many(type, prod, all.in, out, count, hints[below(random, 4)]);
       for (const void* found : out) REQUIRE_MESSAGE(equal(found, wanted), name(type) << " " << count);
     }
   });

@@ -164,8 +164,8 @@ bool scaled_sum_is_right(std::size_t count, random_engine& random) {
     regions.push_back(std::make_unique<fenced>(bytes, true, below(random, 80)));
     out.push_back(regions.back()->data());
   }
-  constexpr store_hint hints[] = {store_hint::cached, store_hint::streamed};
-  reduce_many(datatype_of<T>, sum, in, out, count, hints[random() % 2], scaling.all);
+  constexpr store_hint hints[] = {store_hint::cached, store_hint::streamed, store_hint::elsewhere};
+  reduce_many(datatype_of<T>, sum, in, out, count, hints[random() % 3], scaling.all);
   for (const void* to : out)
     if (!same_elements<T>(static_cast<const std::byte*>(to), wanted.data(), count)) return false;
   return true;
@@ -241,7 +241,7 @@ TEST_CASE("low precision, exhaustively: every pair of fp8 codes, every f16 and b
 TEST_CASE("reduce_many gives the same elements wherever its stores go") {
   random_engine random{seed()};
   for_each_type([&]<class T>() {
-    for (store_hint hint : {store_hint::cached, store_hint::streamed, store_hint::by_size})
+    for (store_hint hint : {store_hint::cached, store_hint::streamed, store_hint::by_size, store_hint::elsewhere})
       for (int i = 0; i < 60; ++i) {
         const std::size_t count = i < 40 ? below(random, 1200 / sizeof(T)) : below(random, 40'000 / sizeof(T));
         const std::size_t inputs = 1 + below(random, 6), outputs = 1 + below(random, 4);
@@ -253,10 +253,45 @@ TEST_CASE("reduce_many gives the same elements wherever its stores go") {
   });
 }
 
+TEST_CASE("results that go elsewhere, a tile at a time to where lines begin, are the same") {
+  random_engine random{seed()};
+  struct alignas(64) line {
+    std::byte bytes[64];
+  };
+  for_each_type([&]<class T>() {
+    for (int i = 0; i < 20; ++i) {
+      const std::size_t count = 1 + below(random, 40'000 / sizeof(T)), bytes = count * sizeof(T);
+      const std::size_t inputs = 2 + below(random, 4), outputs = 1 + below(random, 3);
+      std::vector<std::unique_ptr<fenced>> from;
+      std::vector<const void*> in;
+      for (std::size_t k = 0; k < inputs; ++k) {
+        from.push_back(std::make_unique<fenced>(bytes, true, below(random, 80)));
+        from.back()->template randomise<T>(random);
+        in.push_back(from.back()->data());
+      }
+      std::vector<std::vector<line>> to(outputs, std::vector<line>(bytes / sizeof(line) + 2));
+      std::vector<void*> out;
+      for (auto& each : to) {
+        std::memset(static_cast<void*>(each.data()), 0x5a, each.size() * sizeof(line));
+        out.push_back(each.data());
+      }
+      std::vector<std::byte> wanted(bytes);
+      void* const cached = wanted.data();
+      const op sum = make_op(op_kind::sum);
+      reduce_many(datatype_of<T>, sum, in, {&cached, 1}, count, store_hint::cached);
+      reduce_many(datatype_of<T>, sum, in, out, count, store_hint::elsewhere);
+      for (const auto& each : to) {
+        REQUIRE(same_elements<T>(each.front().bytes, wanted.data(), count));
+        REQUIRE(reinterpret_cast<const std::byte*>(each.data())[bytes] == std::byte{0x5a});
+      }
+    }
+  });
+}
+
 TEST_CASE("70 inputs, 70 outputs") {
   random_engine random{seed()};
   for_each_type([&]<class T>() {
-    for (store_hint hint : {store_hint::cached, store_hint::streamed}) {
+    for (store_hint hint : {store_hint::cached, store_hint::streamed, store_hint::elsewhere}) {
       REQUIRE(many_is_right<T>(op_kind::sum, 1 + below(random, 5000 / sizeof(T)), 70, 1, hint, random));
       REQUIRE(many_is_right<T>(op_kind::sum, 1 + below(random, 5000 / sizeof(T)), 2, 70, hint, random));
       REQUIRE(many_is_right<T>(op_kind::prod, 1 + below(random, 20'000 / sizeof(T)), 70, 70, hint, random));

@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <map>
 #include <memory>
@@ -11,7 +12,9 @@
 #include <numeric>
 #include <optional>
 #include <stdexcept>
+#include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include <sys/mman.h>
@@ -237,6 +240,140 @@ TEST_CASE(
           for (std::size_t i = 0; i < counts[me]; ++i)
             expect(out[r * counts[me] + i] == value(r, before + i), "all_to_all_v");
       }
+  });
+  CHECK(trouble(ended) == "");
+}
+
+// A rank brings what little it has to a place of 512 bytes, or to an annex if that is too small, or not at all (snapshots.hpp). Of three ranks, three
+// blocks of 160 bytes and their beginnings fill a place, and three of 5504 an annex; one block alone fills them with 480 and 16512.
+namespace {
+
+using bytes = std::vector<std::uint8_t>;
+
+std::uint8_t byte_of(std::size_t from, std::size_t to, std::size_t i, std::size_t call) {
+  return static_cast<std::uint8_t>(from * 71 + to * 29 + i * 3 + call * 13);
+}
+
+troupe::engine_options without_offload() {
+  troupe::engine_options options;
+  options.environment = false;
+  return options;
+}
+
+/// Calls of which each rank sends as many bytes to each as is said.
+class uneven_calls {
+public:
+  explicit uneven_calls(communicator of)
+      : comm_(std::move(of)), n_(static_cast<std::size_t>(comm_.size())), me_(static_cast<std::size_t>(comm_.rank())) {}
+
+  void all_to_all_v(const std::vector<std::size_t>& lengths) {
+    begin(lengths);
+    bytes in, out, expected;
+    for (std::size_t r = 0; r < n_; ++r) {
+      append(in, me_, r);
+      append(expected, r, me_);
+    }
+    out.resize(expected.size());
+    comm_.all_to_all_v(in, troupe::block_list{std::vector<std::size_t>(n_, lengths[me_])}, out,
+                       troupe::block_list{lengths});
+    check(out == expected, "all_to_all_v");
+  }
+  void all_gather_v(const std::vector<std::size_t>& lengths) {
+    begin(lengths);
+    bytes in, expected;
+    append(in, me_, 0);
+    for (std::size_t r = 0; r < n_; ++r) append(expected, r, 0);
+    bytes out(expected.size());
+    comm_.all_gather_v(in, out, troupe::block_list{lengths});
+    check(out == expected, "all_gather_v");
+  }
+  void gather_v(const std::vector<std::size_t>& lengths, std::size_t root) {
+    begin(lengths);
+    bytes in, expected;
+    append(in, me_, root);
+    for (std::size_t r = 0; r < n_; ++r) append(expected, r, root);
+    bytes out(me_ == root ? expected.size() : 0);
+    comm_.gather_v(in, out, troupe::block_list{lengths}, static_cast<int>(root));
+    if (me_ == root) check(out == expected, "gather_v");
+  }
+  void scatter_v(const std::vector<std::size_t>& lengths, std::size_t root) {
+    begin(lengths);
+    bytes in, expected;
+    if (me_ == root)
+      for (std::size_t r = 0; r < n_; ++r) append(in, r, root);
+    append(expected, me_, root);
+    bytes out(expected.size());
+    comm_.scatter_v(in, troupe::block_list{lengths}, out, static_cast<int>(root));
+    check(out == expected, "scatter_v");
+  }
+  void barrier() { comm_.barrier(); }
+
+private:
+  void begin(const std::vector<std::size_t>& lengths) {
+    lengths_ = lengths;
+    ++call_;
+  }
+  void append(bytes& to, std::size_t from, std::size_t at) const {
+    for (std::size_t i = 0; i < lengths_[from]; ++i) to.push_back(byte_of(from, at, i, call_));
+  }
+  void check(bool right, const char* what) const {
+    if (right) return;
+    std::string text = std::string{what} + " of";
+    for (const std::size_t n : lengths_) text += " " + std::to_string(n);
+    throw std::runtime_error(text);
+  }
+
+  communicator comm_;
+  std::size_t n_, me_, call_ = 0;
+  std::vector<std::size_t> lengths_;
+};
+
+}  // namespace
+
+TEST_CASE("of three processes, blocks come from places, from annexes and from where they lie") {
+  const auto ended = run_processes(3, [](const member& m) {
+    engine e{without_offload()};
+    uneven_calls calls{e.join(m.how())};
+    for (const std::size_t length :
+         {0u, 1u, 159u, 160u, 161u, 479u, 480u, 481u, 5503u, 5504u, 5505u, 16511u, 16512u, 16513u})
+      for (const std::size_t other : {0u, 160u, 161u, 480u, 481u, 5504u, 5505u, 16512u, 16513u})
+        for (std::size_t r = 0; r < 3; ++r) {
+          std::vector<std::size_t> lengths(3, length);
+          lengths[r] = other;
+          lengths[(r + 1) % 3] = 300 * r;
+          calls.all_to_all_v(lengths);
+          calls.all_gather_v(lengths);
+          calls.gather_v(lengths, (r + 2) % 3);
+          calls.scatter_v(lengths, r);
+        }
+  });
+  CHECK(trouble(ended) == "");
+}
+
+TEST_CASE("of three processes, those that only give run ahead of one that is late, and overwrite nothing that it has "
+          "not read") {
+  const auto ended = run_processes(3, [](const member& m) {
+    engine e{without_offload()};
+    communicator comm = e.join(m.how());
+    const int me = comm.rank();
+    uneven_calls calls{std::move(comm)};
+    const auto late = [&](int who) {
+      if (me == who) std::this_thread::sleep_for(std::chrono::milliseconds{20});
+    };
+    // More of them than there are places, which are longer and shorter in turn, so that annexes and places are used again at different times.
+    const auto lengths_of = [](std::size_t i) {
+      return i % 5 == 2 ? std::vector<std::size_t>{40, 100, 7}
+                        : std::vector<std::size_t>{1000 + 37 * i, 481 + i, 5000 - 11 * i};
+    };
+    for (int round = 0; round < 3; ++round) {
+      calls.barrier();
+      late(0);
+      for (std::size_t i = 0; i < 100; ++i) calls.gather_v(lengths_of(i), 0);
+      calls.barrier();
+      late(2);
+      for (std::size_t i = 0; i < 100; ++i) calls.scatter_v(lengths_of(i), 0);
+      for (std::size_t i = 0; i < 10; ++i) calls.all_to_all_v(lengths_of(i));
+    }
   });
   CHECK(trouble(ended) == "");
 }

@@ -265,10 +265,13 @@ bool direct_performer::fold_between(const direct_program::pass& p, stretch which
       if (scales) factors_[i] = buffers_[static_cast<std::size_t>(inputs[i].owner)].factor;
     }
     std::size_t n = 0;
-    for (const cell_range& to : outputs)
-      if (is_here(to)) out_[n++] = address(to) + at * size;
+    for (const cell_range& to : outputs) {
+      if (!is_here(to)) continue;
+      out_[n++] = address(to) + at * size;
+      if (to.owner == rank_) std::swap(out_[0], out_[n - 1]);  // as put_own_first()
+    }
     if (n == 0) out_[n++] = pieces_.data();
-    const store_hint hint = near_outputs == outputs.size() ? sizes().stores() : store_hint::cached;
+    const store_hint hint = near_outputs == outputs.size() ? stores_to(outputs) : store_hint::cached;
     reduce_many(type_, reduction_, {in_.data(), p.inputs}, {out_.data(), n}, count, hint,
                 {scales ? factors_.data() : nullptr, p.completes ? code_->sums.divisor : 1});
     for (const cell_range& to : outputs)

@@ -276,7 +276,7 @@ void direct_performer::list_takes() {
 /// Where the blocks lie in the copy. @pre is_small()
 void direct_performer::pack() {
   const auto blocks = sizes().own_blocks(true);
-  std::size_t at = snapshots::first_begin(blocks.size()), i = 0;
+  std::size_t at = meeting_place().brought.begin_for(blocks.size(), own_elements() * sizes().element_size()), i = 0;
   for (const std::size_t n : blocks) {
     fit_->begins[i++] = static_cast<std::uint16_t>(at);
     at += n * sizes().element_size();
@@ -311,20 +311,25 @@ bool direct_performer::may_reuse(std::uint64_t last) {
 
 /// False: the place is in use.
 bool direct_performer::bring() {
+  const snapshots& brought = meeting_place().brought;
   std::uint64_t& used = brought_[sequence_ % snapshots::places];
-  if (used != 0 && !may_reuse(used - 1)) return false;
+  std::uint64_t& annex = annexed_[snapshots::annex_of(sequence_, is_rooted())];
+  const bool annexes = brought.is_in_annex(fit_->begins[0]);
+  if (const std::uint64_t last = annexes ? std::max(used, annex) : used; last != 0 && !may_reuse(last - 1))
+    return false;
   used = sequence_ + 1;
-  snapshots::place& to = meeting_place().brought.of(rank_, sequence_);
+  if (annexes) annex = used;
+  snapshots::place& to = brought.of(rank_, sequence_);
   const auto& from = sizes().mine().input_begins;
   const std::size_t size = sizes().element_size(), blocks = from.size();
   if (!ahead_ && !fit_->balanced) fit_->balance = balance_of_own(), fit_->balanced = true;
   to.fingerprint = fingerprint_;
   to.balance = fit_->balance;  // nobody asks for it where whoever gives runs ahead
-  std::byte* const at = to.brought();
-  std::memcpy(at, fit_->begins.data(), sizeof(std::uint16_t) * (blocks + 1));
+  std::memcpy(to.brought(), fit_->begins.data(), sizeof(std::uint16_t) * (blocks + 1));
+  std::byte* const at = brought.at(rank_, sequence_, is_rooted(), fit_->begins[0]);
   for (std::size_t i = 0; i < blocks; ++i)
     if (const auto bytes = static_cast<std::size_t>(fit_->begins[i + 1] - fit_->begins[i]); bytes > 0)
-      std::memcpy(at + fit_->begins[i], mine_.input + from[i] * size, bytes);
+      std::memcpy(at + (fit_->begins[i] - fit_->begins[0]), mine_.input + from[i] * size, bytes);
   to.mark.store(mark_, std::memory_order_release);
   return true;
 }
@@ -360,10 +365,12 @@ direct_performer::status direct_performer::take(bool last) {
 
 /// From the copy that its owner has brought. False: that one counts other elements.
 bool direct_performer::take_copy(const direct_fit::taken& block) const {
-  const snapshots::place& theirs = meeting_place().brought.of(block.owner, sequence_);
+  const snapshots& brought = meeting_place().brought;
+  const snapshots::place& theirs = brought.of(block.owner, sequence_);
   const std::size_t begin = theirs.begin_of(block.index), bytes = theirs.begin_of(block.index + 1) - begin;
   if (bytes != block.bytes) return false;
-  if (bytes > 0) std::memcpy(mine_.output + block.offset, theirs.brought() + begin, bytes);
+  if (bytes > 0)
+    std::memcpy(mine_.output + block.offset, brought.at(block.owner, sequence_, is_rooted(), begin), bytes);
   return true;
 }
 
@@ -447,6 +454,19 @@ bool direct_performer::fits(std::span<const cell_range> operands) {
   return false;
 }
 
+/// The first output is the one that a fold is stored to; the others are copies of it.
+void direct_performer::put_own_first(std::span<const cell_range> outputs) {
+  const auto own = std::ranges::find(outputs, rank_, &cell_range::owner);
+  if (own != outputs.end()) std::swap(out_[0], out_[static_cast<std::size_t>(own - outputs.begin())]);
+}
+
+/// Of a fold into these. What others read after the last operation is in their cores' caches.
+store_hint direct_performer::stores_to(std::span<const cell_range> outputs) const {
+  const store_hint hint = sizes().stores();
+  const bool own = std::ranges::find(outputs, rank_, &cell_range::owner) != outputs.end();
+  return hint == store_hint::cached && !own ? store_hint::elsewhere : hint;
+}
+
 /// `waiting`: a process has ended whose memory it takes, so it will never be performed, and the failure is on its way.
 direct_performer::status direct_performer::perform(const direct_program::body& body, claimed unit) {
   const bool agreed = sizes().equal() || traits_of(code_->what).v == v_counts::common;
@@ -468,8 +488,10 @@ direct_performer::status direct_performer::perform(const direct_program::body& b
       in_[i] = address(*operand) + offset;
       if (scales) factors_[i] = buffers_[static_cast<std::size_t>(operand->owner)].factor;
     }
-    for (std::size_t i = 0; i < p.outputs; ++i) out_[i] = address(*operand++) + offset;
-    reduce_many(type_, reduction_, {in_.data(), p.inputs}, {out_.data(), p.outputs}, end - begin, sizes().stores(),
+    const std::span outputs{operand, p.outputs};
+    for (std::size_t i = 0; i < p.outputs; ++i) out_[i] = address(outputs[i]) + offset;
+    put_own_first(outputs);
+    reduce_many(type_, reduction_, {in_.data(), p.inputs}, {out_.data(), p.outputs}, end - begin, stores_to(outputs),
                 {scales ? factors_.data() : nullptr, p.completes ? code_->sums.divisor : 1});
   }
   return status::performed;

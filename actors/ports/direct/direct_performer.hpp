@@ -134,6 +134,9 @@ private:
   void look_for_copy(rank_t from) const;
   bool copy_own() const;
   bool work_with(rank_t other, rank_t body);
+  void put_own_first(std::span<const cell_range> outputs);
+  store_hint stores_to(std::span<const cell_range> outputs) const;
+  bool is_rooted() const { return traits_of(code_->what).root != root_role::none; }
   status perform(const direct_program::body& body, claimed unit);
   bool fits(std::span<const cell_range> operands);
   std::byte* address(const cell_range& at) const;
@@ -185,6 +188,7 @@ private:
   // Of snapshots:
   std::uint64_t balance_ = 0;                      ///< of the ranks met
   std::uint64_t brought_[snapshots::places] = {};  ///< 1 + the operation that used the place last; 0: none
+  std::uint64_t annexed_[snapshots::places] = {};  ///< the same of annexes
   std::uint64_t all_finished_ = 0;                 ///< all ranks are known to have finished all operations before
   bool all_brought_ = false;                       ///< so have the ranks met so far
   rank_t met_ = 0;                                 ///< all ranks before it are here

@@ -9,10 +9,10 @@
 // *balance*, is 0 if they agree (else only by a chance of 2⁻⁶⁴). If not, they work on each other's buffers as if nothing were here, and find
 // out who is at odds.
 //
-// Each rank has some places, used in turn. It writes to one only when all ranks have finished the operation whose data were there. A place
-// says by the operation's mark whose data it holds, so who looks late, when the first have left, still finds them; and as all find the
-// same, all decide alike whether this is enough. A mark is stored before the rank's words say that it has come: so who has come and has no
-// mark has brought nothing.
+// Each rank has some places, used in turn, and annexes for what is longer. It writes to one only when all ranks have finished the operation
+// whose data were there. A place says by the operation's mark whose data it holds, so who looks late, when the first have left, still finds
+// them; and as all find the same, all decide alike whether this is enough. A mark is stored before the rank's words say that it has come: so
+// who has come and has no mark has brought nothing.
 //
 // Where an operation has a root and may run ahead (calls_ahead.hpp), whoever only gives, brings his copy and leaves (direct_ahead.cpp): the
 // places are so many that he may be some operations ahead. Where ranks share cores, that many are performed between two changes of threads, which
@@ -35,26 +35,34 @@ class snapshots {
 public:
   static constexpr int most_ranks = 16;
   static constexpr std::size_t places = 32;  ///< of a rank; as epochs of a slot channel's ring
+  /// Of annexes; where nobody runs ahead some are enough, and each is some pages, which cost their first use.
+  static constexpr std::size_t annex_of(std::uint64_t sequence, bool rooted) {
+    return sequence % (rooted ? places : 4);
+  }
 
   /// Where in what is brought the first of so many blocks begins: behind a number for each, and one for the end.
   static constexpr std::size_t first_begin(std::size_t blocks) {
     return (sizeof(std::uint16_t) * (blocks + 1) + 7) / 8 * 8;
   }
-  /// Of a rank's place. Between processes, where what is given has to be copied anyway, all places of two ranks and more may take 1 MiB together: the
-  /// system gives what is written to. Between threads two copies cost more than one from buffer to buffer as soon as blocks are not short.
-  static constexpr std::size_t place_bytes(int ranks, bool processes) {
-    constexpr std::size_t least = 1152, all = 32 * 1024, most = 16 * 1024;
-    // No multiple of a page: else the beginnings of all places compete for the same lines of a cache.
-    constexpr std::size_t less = 384;
-    return processes ? std::clamp(all / static_cast<std::size_t>(ranks), least + less, most) / 128 * 128 - less : least;
+  /// Of a rank's place. Between processes a short one: memory that a process has not touched yet costs it a fault a page, and the places of all ranks
+  /// for one operation lie side by side.
+  static constexpr std::size_t place_bytes(bool processes) { return processes ? 512 : 1152; }
+  /// Behind the places, for blocks that do not fit into one: an annex. Between threads there is none, as two copies cost more than one from buffer to
+  /// buffer as soon as blocks are not short; between processes what is given has to be copied anyway.
+  static constexpr std::size_t annex_bytes(int ranks, bool processes) {
+    constexpr std::size_t all = 64 * 1024, most = 16 * 1024;
+    // No multiple of a page: else the beginnings of all of them compete for the same lines of a cache.
+    constexpr std::size_t more = 128;
+    return processes ? std::min(all / static_cast<std::size_t>(ranks), most) / 128 * 128 + more : 0;
   }
 
   struct place {
     std::atomic<std::uint64_t> mark{0};  ///< stored last
     std::uint64_t fingerprint;
     std::uint64_t balance;
-    /// Behind it, as far as its room goes: where each block of the rank's input begins there, as 16 bits, and where the last one ends; then the
-    /// blocks. So what is short is all in the line of the mark, which is the one that whoever takes it has to wait for.
+    /// Behind it, as far as it goes: where each block of the rank's input begins there, as 16 bits, and where the last one ends; then the
+    /// blocks, or none of them if they do not all fit: then the annex counts as what follows on the place. So what is short is all in the line of the
+    /// mark, which is the one that whoever takes it has to wait for.
     std::byte* brought() { return reinterpret_cast<std::byte*>(this + 1); }
     const std::byte* brought() const { return reinterpret_cast<const std::byte*>(this + 1); }
 
@@ -69,8 +77,11 @@ public:
   /// @param at zeros at first; the same for all ranks. `memory` outlives it.
   snapshots(int ranks, relative<place>& at, board_memory& memory)
       : ranks_(ranks),
-        place_bytes_(place_bytes(ranks, memory.peers() != nullptr)),
-        room_(ranks <= most_ranks ? place_bytes_ - sizeof(place) - first_begin(static_cast<std::size_t>(ranks)) : 0),
+        place_bytes_(place_bytes(memory.peers() != nullptr)),
+        annex_bytes_(annex_bytes(ranks, memory.peers() != nullptr)),
+        room_(ranks > most_ranks ? 0
+              : annex_bytes_ > 0 ? annex_bytes_
+                                 : end_of_place() - first_begin(static_cast<std::size_t>(ranks))),
         places_(&at),
         memory_(&memory) {}
   snapshots(const snapshots&) = delete;
@@ -80,21 +91,32 @@ public:
   /// At first use, since few communicators have such operations. Any thread. Throws std::bad_alloc. @pre offered()
   void lay_down() {
     if (places_->load(std::memory_order_acquire) != nullptr) return;
-    auto* const made = static_cast<place*>(memory_->take(places * static_cast<std::size_t>(ranks_) * place_bytes_));
+    auto* const made = static_cast<place*>(
+        memory_->take(bytes_of_places() + places * static_cast<std::size_t>(ranks_) * annex_bytes_));
     if (made == nullptr) throw std::bad_alloc{};
     if (places_->publish(made) != nullptr) memory_->give_back(made);
   }
   static constexpr std::size_t most_bytes(int ranks) {
-    return places * static_cast<std::size_t>(ranks) * place_bytes(ranks, true);
+    return static_cast<std::size_t>(ranks) * places * (place_bytes(true) + annex_bytes(ranks, true));
   }
   /// Of all blocks of an input that can be brought.
   std::size_t room() const { return room_; }
+  /// Where the first of so many blocks begins that have so many bytes together.
+  std::size_t begin_for(std::size_t blocks, std::size_t bytes) const {
+    const std::size_t begin = first_begin(blocks);
+    return begin + bytes <= end_of_place() ? begin : end_of_place();
+  }
   /// @pre lay_down()
   place& of(rank_t rank, std::uint64_t sequence) const {
-    const std::size_t which = places * static_cast<std::size_t>(rank) + sequence % places;
-    return *reinterpret_cast<place*>(reinterpret_cast<std::byte*>(places_->load(std::memory_order_acquire)) +
-                                     which * place_bytes_);
+    return *reinterpret_cast<place*>(first() + number(rank, sequence % places) * place_bytes_);
   }
+  /// Of what the rank has brought to its place, or brings. @param begin of one of its blocks
+  std::byte* at(rank_t rank, std::uint64_t sequence, bool rooted, std::size_t begin) const {
+    if (!is_in_annex(begin)) return of(rank, sequence).brought() + begin;
+    return first() + bytes_of_places() + number(rank, annex_of(sequence, rooted)) * annex_bytes_ +
+           (begin - end_of_place());
+  }
+  bool is_in_annex(std::size_t begin) const { return begin >= end_of_place(); }
   /// A block of `bytes` from one rank to another, in a balance.
   static std::uint64_t weight(rank_t from, rank_t to, std::size_t bytes) {
     std::uint64_t word = (bytes << 16) + (static_cast<std::uint64_t>(from) << 8) + static_cast<std::uint64_t>(to) + 1;
@@ -105,8 +127,16 @@ public:
   }
 
 private:
+  std::size_t end_of_place() const { return place_bytes_ - sizeof(place); }
+  std::byte* first() const { return reinterpret_cast<std::byte*>(places_->load(std::memory_order_acquire)); }
+  std::size_t bytes_of_places() const { return places * static_cast<std::size_t>(ranks_) * place_bytes_; }
+  /// Of the ranks' places or annexes: those of an operation lie side by side.
+  std::size_t number(rank_t rank, std::size_t which) const {
+    return which * static_cast<std::size_t>(ranks_) + static_cast<std::size_t>(rank);
+  }
+
   int ranks_;
-  std::size_t place_bytes_, room_;
+  std::size_t place_bytes_, annex_bytes_, room_;
   relative<place>* places_;
   board_memory* memory_;
 };
