@@ -50,7 +50,8 @@ machine_fingerprint this_machine();
 std::string differences(const machine_fingerprint& measured, const machine_fingerprint& here);
 
 /// The assumed values are what `troupe tune` measured on two cores of an AMD EPYC (family 26, 2.6 GHz, 1 MiB L2 a core, 32 MiB L3,
-/// virtual machine), rounded.
+/// virtual machine), rounded; but those of lines and of ranks with a core each, by which slots end and the direct port begins, lie between
+/// what cores that share a cache take and ones that do not, where 2 to 5 KiB are as fast by either, depending on the collective.
 struct tuning {
   machine_fingerprint machine;
   std::string measured;  ///< when; empty: assumed
@@ -72,12 +73,12 @@ struct tuning {
   double slot_message_ns = 15;    ///< until a line has come to the receiver, if it runs on another core
   double slot_turn_ns = 1000;     ///< until it has come, where ranks share cores: the receiver's turn on the core
   double slot_step_ns = 65;
-  double ll_line_ns = 9.5;    ///< 128 bytes that carry 64, written by one thread and read by another
-  double ll128_line_ns = 12;  ///< 128 bytes that carry 120
+  double ll_line_ns = 8;       ///< 128 bytes that carry 64, written by one thread and read by another
+  double ll128_line_ns = 9.5;  ///< 128 bytes that carry 120
 
   // On each other's buffers (the direct port), ns.
   double direct_operation_ns = 160;  ///< an operation, besides what follows
-  double direct_rank_ns = 70;        ///< each rank comes and is told that all is done, if it has a core of its own
+  double direct_rank_ns = 90;        ///< each rank comes and is told that all is done, if it has a core of its own
   double direct_turn_ns = 2000;      ///< a rank's turn on a core that it shares
   double direct_line_ns = 0.5;       ///< 128 bytes that another core has written last, besides what memory costs
   /// Between processes: until what one has copied to its stage has been taken by another, besides its bytes.
