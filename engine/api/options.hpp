@@ -122,7 +122,9 @@ struct engine_options {
   /// the host's first process has measured when it joined (docs/hosts.md, "Stages"); "always", "never". That process's word counts.
   std::string stages = "measured";
   std::optional<std::chrono::nanoseconds> deadline;  ///< of every operation that names none
-  int workers = -1;           ///< threads of the engine's own; −1: one a core; 0: only callers perform
+  /// Threads of the engine's own; −1: one a core. 0: only callers perform: while nobody waits or tests, nothing moves, no deadline passes, no callback is
+  /// called, and nobody is told of a hang.
+  int workers = -1;
   int spin = 64;              ///< how often an idle thread looks again before it sleeps
   bool trace_routes = false;  ///< record the elements that chunks pass
   /// A file that what ranks call, and how long they compute between, is written to in GOAL, for `troupe replay` (docs/study.md): when the last

@@ -45,7 +45,7 @@ public:
   /// Performs what is ready until done. Throws error if the operation failed: mismatch, rank_missing, timed_out, cancelled …
   /// Must not be called from an actor's handler or a callback (errc::invalid_argument).
   void wait();
-  /// False if `time` passed first; the operation goes on.
+  /// False if `time` passed first; the operation goes on. A user's function that this thread performs meanwhile is not interrupted.
   bool wait_for(std::chrono::nanoseconds time);
   /// As wait(), without exceptions.
   std::error_code try_wait() noexcept;

@@ -63,7 +63,9 @@ constexpr std::array schema{
                    0, 0, "measured|always|never"},
     config_setting{"engine.deadline", duration, "none", "of every operation that names none"},
     config_setting{"engine.workers", integer, "-1",
-                   "threads of the engine's own; -1: one a core; 0: only callers perform", -1, 1024},
+                   "threads of the engine's own; -1: one a core; 0: only callers perform: while nobody waits or tests, "
+                   "no deadline passes and no callback is called",
+                   -1, 1024},
     config_setting{"engine.spin", integer, "64", "how often an idle thread looks again before it sleeps", 0, 1e6},
     config_setting{"engine.trace_routes", boolean, "false", "record the elements that chunks pass"},
     config_setting{"engine.record", text, "",

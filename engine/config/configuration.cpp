@@ -281,8 +281,8 @@ public:
     for (const auto& [key, node] : document) {
       const std::string table{key.str()};
       if (table != "engine" && table != "workload" && table != "study")
-        fail(at(node).where,
-             "unknown table [" + table + "]; there are [engine], [workload] and [study]" + wrong_top_level(table));
+        fail(at(node).where, (node.is_table() ? "unknown table [" + table + "]" : table + " stands in no table") +
+                                 "; there are [engine], [workload] and [study]" + wrong_top_level(table));
       if (!node.is_table())
         fail(at(node).where, table + " is " + describe(node) + "; it must be a table: [" + table + "]");
       read_table(table, *node.as_table());
@@ -291,7 +291,8 @@ public:
 
 private:
   static std::string wrong_top_level(const std::string& key) {
-    const std::string hint = suggestion(key);
+    constexpr std::size_t shortest_typo = 3;  // a letter is near everything
+    const std::string hint = key.size() < shortest_typo ? "" : suggestion(key);
     return hint.find("did you mean") == std::string::npos ? "" : hint;
   }
 

@@ -2,6 +2,7 @@
 #include "engine/planning/choreography_library.hpp"
 
 #include <algorithm>
+#include <filesystem>
 #include <iterator>
 #include <string>
 
@@ -16,6 +17,11 @@ void load_choreographies(const char* path) {
   const auto refuse = [&](const std::string& why) {
     throw error(errc::bad_config, "the library of choreographies " + std::string{path} + ": " + why);
   };
+  // A pipe would be read until somebody writes to it.
+  std::error_code ignored;
+  const auto kind = std::filesystem::status(path, ignored).type();
+  if (kind != std::filesystem::file_type::not_found && kind != std::filesystem::file_type::regular)
+    refuse("it is no file, but a folder, a pipe or a device; name a shared library");
   // Never closed: the choreographies' code and names are in there.
   void* const library = ::dlopen(path, RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {

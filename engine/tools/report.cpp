@@ -187,10 +187,12 @@ void write_text(const std::string& path, const std::string& text) {
     std::cout << text << std::flush;
     return;
   }
+  errno = 0;
   std::ofstream file{path, std::ios::binary};
   file << text;
   file.close();  // only then a full disk is certain to have said so
-  if (!file) throw error(errc::io, path + ": cannot be written; is the folder there and writable?");
+  if (!file)
+    throw error(errc::io, path + ": cannot be written: " + (errno != 0 ? std::strerror(errno) : "no reason is known"));
 }
 
 }  // namespace troupe

@@ -6,7 +6,7 @@ cd "${1:-.}"
 
 line='SPDX-License-Identifier: Apache-2.0'
 files=$(find . \( -name .git -o -name build \) -prune -o -type f \
-  \( -name '*.cpp' -o -name '*.hpp' -o -name '*.py' -o -name '*.sh' -o -name '*.cmake' -o -name CMakeLists.txt -o -name dev \) -print)
+  \( -name '*.c' -o -name '*.cpp' -o -name '*.hpp' -o -name '*.py' -o -name '*.sh' -o -name '*.cmake' -o -name CMakeLists.txt -o -name dev \) -print)
 missing=$(comm -23 <(sort <<<"$files") <(xargs -d '\n' awk -v line="$line" \
   'index($0, line) { print FILENAME } FNR == 2 { nextfile }' <<<"$files" | sort))
 if [[ -n $missing ]]; then

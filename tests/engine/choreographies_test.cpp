@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "engine/config/configuration.hpp"
@@ -149,4 +150,11 @@ TEST_CASE("a library that is none, or of somebody else") {
   CHECK_MESSAGE(missing.text.find("/nowhere/lib.so") != std::string::npos, missing.text);
   const auto other = program("explain all_gather --ranks 3 --bytes 64 --set engine.choreography_libraries.x=libm.so.6");
   CHECK_MESSAGE(other.text.find("shows no troupe_choreographies") != std::string::npos, other.text);
+  const auto pipe = std::filesystem::temp_directory_path() / ("pipe_" + std::to_string(::getpid()));
+  REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+  const auto from_pipe =
+      program("explain all_gather --ranks 3 --bytes 64 --set engine.choreography_libraries.x=" + pipe.string());
+  std::filesystem::remove(pipe);
+  CHECK_MESSAGE(from_pipe.text.find("it is no file, but a folder, a pipe or a device") != std::string::npos,
+                from_pipe.text);
 }

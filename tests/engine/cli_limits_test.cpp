@@ -59,7 +59,9 @@ TEST_CASE("output that a full disk does not take is exit code 3, of every comman
     CHECK(run_to(command, ">/dev/full 2>'" + (folder() / "err").string() + "'") == 3);
     check_says(contents(folder() / "err"), "standard output cannot be written: No space left on device");
   }
-  CHECK(run_to("run " + own + " --json /dev/full", ">/dev/null 2>&1") == 3);
+  const outcome full = run("run " + own + " --json /dev/full");
+  CHECK(full.code == 3);
+  check_says(full.err, "/dev/full: cannot be written: No space left on device");
   CHECK(run_to("study " + ring + " --set sizes=1K --csv /dev/full", ">/dev/null 2>&1") == 3);
   CHECK(run_to("run " + own + " --json -", ">/dev/null 2>/dev/full") == 3);  // the table
   const outcome recorded = run("bench -t 2 -b 64 -e 64 -n 2 -w 1 -c 0", "TROUPE_ENGINE_RECORD=/dev/full");

@@ -169,7 +169,7 @@ TEST_CASE("mistakes are named with file, line and what would be right") {
   const std::vector<wrong> all = {
       {"[engine]\n\ncredit = 4", {"my.toml:3: ", "unknown key engine.credit", "did you mean engine.credits?"}},
       {"[workload]\ncredits = 4", {"my.toml:2: ", "did you mean engine.credits?"}},
-      {"credits = 4", {"my.toml:1: ", "[engine]", "did you mean engine.credits?"}},
+      {"credits = 4", {"my.toml:1: ", "credits stands in no table", "[engine]", "did you mean engine.credits?"}},
       {"[engin]\nx = 1", {"my.toml:1: ", "unknown table [engin]"}},
       {"engine = 3", {"my.toml:1: ", "must be a table"}},
       {"[engine]\ncredits = 100", {"my.toml:2: ", "the integer 100", "an integer from 1 to 64"}},

@@ -1,4 +1,6 @@
-/* Collectives under SimGrid's SMPI, for oracle_test.cpp: written from the literature, knowing nothing of Troupe's scores.
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Collectives under SimGrid's SMPI, for oracle_test.cpp: written from the literature, knowing nothing of Troupe's scores.
  *
  *   smpi_collectives NAME RANKS BYTES [NAME RANKS BYTES …]
  *

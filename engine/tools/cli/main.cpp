@@ -84,7 +84,7 @@ struct foreign_option {
   std::string_view answer;
 };
 std::span<const foreign_option> foreign_options() {
-  static constexpr std::array<foreign_option, 8> all{{
+  static constexpr std::array<foreign_option, 10> all{{
       {{"-g", "--ngpus"}, "ranks are -t here, there are no GPUs"},
       {{"-p", "--parallel_init"}, "one process makes all ranks at once"},
       {{"-G", "--cudagraph"}, "there are no CUDA graphs; a call that is repeated is planned once anyway"},
@@ -94,6 +94,8 @@ std::span<const foreign_option> foreign_options() {
       {{"-V", "--device_cta_count"}, "there are no thread blocks of a GPU; --set channels=N cuts messages"},
       {{"-x", "--cta_policy"}, "there are no thread blocks of a GPU"},
       {{"-S", "--report_timestamps"}, "the JSON (-J) has the date"},
+      {{"-y", "--stream_null"}, "there are no streams of a GPU"},
+      {{"-M", "--memory_report"}, "there is no memory of a GPU; `troupe explain` says what a plan needs"},
   }};
   return all;
 }
