@@ -261,7 +261,7 @@ namespace {
 
 /// glibc copies by the processor's string instruction up to the size of its second cache, on AMD's processors (`ld.so --list-tunables`:
 /// x86_rep_movsb_threshold; the upper bound is not listed), and by vectors beyond. Lines that another core has read or written the instruction takes
-/// over without reading them first: a scatter of 1 MiB between two processes takes 34 µs by pieces and 137 at once, on two cores without a common cache
+/// over without reading them first, if it begins to write at one: a scatter of 1 MiB between two processes takes 34 µs by pieces and 137 at once, on two cores without a common cache
 /// (`troupe launch -n 2 build/release/bench/contenders/troupe_ranks join 1 scatter:1048576`).
 constexpr std::size_t longest_string_copy = 256 * 1024;
 

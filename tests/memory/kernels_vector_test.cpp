@@ -281,8 +281,9 @@ TEST_CASE("results that go elsewhere, a tile at a time to where lines begin, are
       reduce_many(datatype_of<T>, sum, in, {&cached, 1}, count, store_hint::cached);
       reduce_many(datatype_of<T>, sum, in, out, count, store_hint::elsewhere);
       for (const auto& each : to) {
-        REQUIRE(same_elements<T>(each.front().bytes, wanted.data(), count));
-        REQUIRE(reinterpret_cast<const std::byte*>(each.data())[bytes] == std::byte{0x5a});
+        const auto* const found = reinterpret_cast<const std::byte*>(each.data());
+        REQUIRE(same_elements<T>(found, wanted.data(), count));
+        REQUIRE(found[bytes] == std::byte{0x5a});
       }
     }
   });

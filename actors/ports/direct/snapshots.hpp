@@ -35,9 +35,11 @@ class snapshots {
 public:
   static constexpr int most_ranks = 16;
   static constexpr std::size_t places = 32;  ///< of a rank; as epochs of a slot channel's ring
-  /// Of annexes; where nobody runs ahead some are enough, and each is some pages, which cost their first use.
+  /// Of annexes. Without a root nobody runs ahead: who comes to an operation has finished the one before. So a few are enough there, and few pages
+  /// are touched for the first time.
   static constexpr std::size_t annex_of(std::uint64_t sequence, bool rooted) {
-    return sequence % (rooted ? places : 4);
+    constexpr std::size_t few = 4;
+    return sequence % (rooted ? places : few);
   }
 
   /// Where in what is brought the first of so many blocks begins: behind a number for each, and one for the end.
