@@ -25,7 +25,7 @@ class address {
     this.page = page;
     this.read();
     page.listen(window, "hashchange", () => {
-      if (location.hash === this.written) return;
+      if (location.hash === this.known) return;
       const bytes = page.sizes.includes(asked_size()) ? asked_size() : page.runs[0].document.bytes;
       if (page.sizes.length < 2 || page.runs.some(run => run.doc.bytes === bytes)) return this.read();
       page.show_size(bytes).address.read();
@@ -34,7 +34,8 @@ class address {
   stop() { clearTimeout(this.later); }
 
   read() {
-    const asked = new URLSearchParams(location.hash.slice(1)), {page} = this;
+    this.known = location.hash;
+    const asked = new URLSearchParams(this.known.slice(1)), {page} = this;
     const [from, to] = (asked.get("show") ?? "").split("-").map(parsed_time);
     if (from < to) page.view.set(from, to);
     const grid = asked.get("grid");
@@ -49,13 +50,15 @@ class address {
     clearTimeout(this.later);
     if (clock.playing) return;
     this.later = setTimeout(() => {
+      if (location.hash !== this.known) return;  // The reader has just entered another, which is about to be heard: his is not overwritten.
       const exact = ps => `${Math.round(ps) / 1e6}us`, parts = [];
       if (clock.ps > 0) parts.push(`t=${exact(clock.ps)}`);
       if (this.page.bytes > 0 && this.page.runs[0].document.bytes !== this.page.bytes) parts.push(`size=${short_bytes(this.page.bytes)}`);
       if (!view.whole) parts.push(`show=${exact(view.from)}-${exact(view.to)}`);
       if (this.page.grid) parts.push(`grid=${this.page.grid}`);
-      this.written = parts.length ? `#${parts.join("&")}` : "";
-      if (this.written !== location.hash) history.replaceState(null, "", this.written || location.pathname);
+      const said = parts.length ? `#${parts.join("&")}` : "";
+      if (said !== this.known) history.replaceState(null, "", said || location.pathname);
+      this.known = location.hash;
     }, 200);
   }
 }
