@@ -208,6 +208,7 @@ void operation::end(failure_ptr why) noexcept {
       why = make_failure(errc::out_of_memory, "there was no memory left to end it");
     }
   }
+  close();
   const std::shared_ptr<operation_parts> told = parts;  // the operation may be gone when its end is known
   done->complete(std::move(why));
   if (told) [[unlikely]]

@@ -59,8 +59,9 @@ struct operation {
   failure_ptr refusal;  ///< its caller was told so: it only takes its number
   /// What its caller does with the outcome before it is told, and makes of it; null: nothing. Outside the turn.
   std::function<failure_ptr(const operation&, failure_ptr)> last_step;
-  std::shared_ptr<operation_parts> parts;        ///< of a partitioned call; else null
-  std::shared_ptr<std::atomic<int>> open_pairs;  ///< of the caller's sends and receives; this one is counted in it
+  std::shared_ptr<operation_parts> parts;  ///< of a partitioned call; else null
+  std::shared_ptr<std::atomic<int>>
+      open;  ///< how many of its caller's calls are under way; this one is counted in it. Null: nobody counts it
 
   // -- added by its rank ----------------------------------------------------------------------------------------------
   rank_t unlike = -1;       ///< whose message did not fit
@@ -88,15 +89,15 @@ struct operation {
   explicit operation(completion& where) : done(completion_ptr{}, &where) {}
   /// An operation that is dropped before anybody performed it (its rank's actor is gone) must not keep its caller waiting.
   ~operation() {
-    close_pair();
+    close();
     dropped();
   }
   void dropped();
   /// Tells the outcome. @pre nobody refers to the caller's buffers any more
   void end(failure_ptr why) noexcept;
-  /// A send or receive is over: it does not count as open any more.
-  void close_pair() {
-    if (const auto open = std::exchange(open_pairs, nullptr)) open->fetch_sub(1);
+  /// It is over: it does not count as under way any more.
+  void close() {
+    if (const auto among = std::exchange(open, nullptr)) among->fetch_sub(1);
   }
   operation(const operation&) = delete;
   operation& operator=(const operation&) = delete;

@@ -41,6 +41,8 @@ public:
     reset();
     told_.store(0);
     for (listener& one : callbacks_) one.called = false;
+    unready_then = -1;
+    told_late = false;
   }
 
   // -- to the rank: a message that needs no memory --
@@ -48,7 +50,11 @@ public:
   std::atomic<bool> queued{false};  ///< `wake` is in the rank's inbox
 
   // -- the rank's turn --
-  bool awaited = false;                          ///< see shared_spaces::await_pieces()
+  bool awaited = false;  ///< see shared_spaces::await_pieces()
+  // How many pieces of the input were not ready, and since when; −1: nobody has looked yet. And whether the log was told of them.
+  int unready_then = -1;
+  steady_time unready_since{};
+  bool told_late = false;
   epoch_t epoch = 0;                             ///< of the repetition under way
   std::unique_ptr<part_performer> performer;     ///< where ranks share their memory: made by the first repetition …
   bool by_mailbox = false;                       ///< … which has found that it needs more than a board has

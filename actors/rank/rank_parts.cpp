@@ -7,6 +7,12 @@
 
 namespace troupe::actors {
 
+namespace {
+
+constexpr std::chrono::seconds late_pieces{5};
+
+}  // namespace
+
 // -- over memory that ranks share ------------------------------------------------------------------------------------------
 
 struct rank_state::parts_port final : part_outbox {
@@ -107,6 +113,22 @@ void rank_state::note_arrival(epoch_t epoch) {
   if (!parts->is_listened_to()) return;
   if (parts->listed.exchange(true)) return;  // whoever takes it off the list tells what has arrived by then
   parts->next_listed = std::exchange(arrivals_, parts);
+}
+
+/// The log is told once which pieces this rank's caller has not made ready, when none got ready for long. Returns when to look again.
+steady_time rank_state::look_for_late_pieces(operation& op, steady_time now, rank_outbox& out) {
+  operation_parts& of = *op.parts;
+  const int unready = of.unready();
+  if (unready == 0 || of.told_late) return no_deadline;
+  if (std::exchange(of.unready_then, unready) != unready) of.unready_since = now;
+  if (now < of.unready_since + late_pieces) return of.unready_since + late_pieces;
+  of.told_late = true;
+  std::string text = "waiting for more than " + std::to_string(late_pieces.count()) + " s: " + options_.communicator +
+                     ", " + op.title() + ": rank " + std::to_string(options_.rank) + ": ";
+  const auto lines = unready_pieces(of);
+  for (const std::string& line : lines) text += (&line == &lines.front() ? "" : ", ") + line;
+  out.warn(text);
+  return no_deadline;
 }
 
 std::vector<std::string> unready_pieces(const operation_parts& of) {

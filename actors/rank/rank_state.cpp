@@ -747,6 +747,7 @@ steady_time rank_state::tick(rank_outbox& out) {
     if (op.expires <= now) late.push_back(&op), op.expires = no_deadline;
     next = std::min(next, op.expires);
     if (op.begun == steady_time{}) op.begun = now;
+    if (begun && op.parts) next = std::min(next, look_for_late_pieces(op, now, out));
     if (!begun || op.registered) return;
     if (now >= op.begun + long_wait) enroll(op, out);
     else next = std::min(next, op.begun + long_wait);

@@ -278,6 +278,7 @@ private:
   void stall(operation& op, const std::string& why, rank_outbox& out);
   void end_all(rank_outbox& out);
   void note_arrival(epoch_t epoch);
+  steady_time look_for_late_pieces(operation& op, steady_time now, rank_outbox& out);
   void await_pieces(operation_parts& of);
   void pieces_came(operation_parts& of, bool over);
   void advance_channel(int channel, const operation_key& which, rank_outbox& out);
@@ -302,7 +303,7 @@ private:
   void start_pair(std::shared_ptr<const assignment> what) override;
   void drop_pair(const operation_key& which) override { drop(which); }
   void end_pair(operation_ptr what, failure_ptr why) override {
-    what->close_pair();
+    what->close();
     ended_.append(std::move(what), std::move(why));
   }
 

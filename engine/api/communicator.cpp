@@ -79,6 +79,23 @@ void communicator_state::describe(actors::operation& op, rank_t rank, call_descr
   prepare_checked(op, rank, std::move(what), caller_waits::no, known);
 }
 
+/// Counts `op` among those of the rank that are under way. Throws error(out_of_memory): they are too many.
+template <class Title>
+void communicator_state::open(actors::operation& op, rank_t rank, const caller::counter& among, const char* what,
+                              Title&& title) {
+  op.open = among;
+  if (among->fetch_add(1) >= caller::most_open)
+    throw error(errc::out_of_memory, title() + ": rank " + std::to_string(rank) + " has " +
+                                         std::to_string(caller::most_open) + " " + what +
+                                         " under way already; wait for some of them first");
+}
+
+void communicator_state::open_collective(actors::operation& op, rank_t rank, const call_description& what) {
+  if (what.pair) return;
+  open(op, rank, callers[static_cast<std::size_t>(rank)].open_collectives, "collectives",
+       [&] { return to_string(what.what); });
+}
+
 void communicator_state::prepare_checked(actors::operation& op, rank_t rank, call_description&& what,
                                          caller_waits waits, const actors::plan_ptr& known) {
   op.input = what.input;
@@ -97,13 +114,8 @@ void communicator_state::prepare_checked(actors::operation& op, rank_t rank, cal
     // Of one that somebody waits for; others can be cancelled until they are received.
     if (what.sending && waits == caller_waits::yes)
       op.sent = when_sent(op.what.count * size_of(op.what.type), what.options.agreement);
-    op.open_pairs = callers[static_cast<std::size_t>(rank)].open_pairs;
-    op.open_pairs->fetch_add(1);
-    if (callers[static_cast<std::size_t>(rank)].open_pairs->load() >= caller::most_open_pairs)
-      throw error(errc::out_of_memory, op.title() + ": rank " + std::to_string(rank) + " has " +
-                                           std::to_string(caller::most_open_pairs) +
-                                           " sends and receives under way already; wait for some of them first");
-    return;
+    return open(op, rank, callers[static_cast<std::size_t>(rank)].open_pairs, "sends and receives",
+                [&] { return op.title(); });
   }
   c.level = what.options.level.value_or(core->options.level);
   c.protocol = what.options.protocol;
@@ -419,6 +431,7 @@ request communicator::start(call_description what) {
   if (!inside) refuse_closed();
   if (of.is_nothing(impl_->rank, what)) return {};
   const auto made = std::make_shared<request::started>(impl_->of, impl_->rank);
+  of.open_collective(made->op, impl_->rank, what);
   of.prepare(made->op, impl_->rank, what, caller_waits::no);
   request r{std::shared_ptr<request::state>(made, &made->caller)};
   r.state_->begin(request::started::share(made));
@@ -432,6 +445,7 @@ request communicator::join(group& in, call_description what) {
   if (!inside) refuse_closed();
   if (of.is_nothing(impl_->rank, what)) return {};
   const auto made = std::make_shared<request::started>(impl_->of, impl_->rank);
+  of.open_collective(made->op, impl_->rank, what);
   try {
     of.describe(made->op, impl_->rank, what);
   } catch (...) {

@@ -54,7 +54,8 @@ public:
   /// Which piece was the n-th that got ready; −1: nobody has said so yet, and whoever does wakes the rank then. @pre n < inputs()
   int announced(int n) const { return said_[static_cast<std::size_t>(n)].load() - 1; }
   bool ready(int piece) const { return ready_[static_cast<std::size_t>(piece)].load(); }
-  bool all_ready() const { return unready_.load() == 0; }
+  bool all_ready() const { return unready() == 0; }
+  int unready() const { return unready_.load(); }
 
   /// One of the steps that the piece needs. True: it was the last.
   bool performed(int piece) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Operations that fail left something behind: 850 bytes each over slots, 250–350 bytes each where a deadline passed and the other rank never
-// called. And unmatched sends that nobody waits for were not bounded.
+// called. And unmatched sends that nobody waits for were not bounded; later neither were collectives.
 
 #include <doctest/doctest.h>
 
@@ -133,4 +133,38 @@ TEST_CASE("sends that nobody receives are refused when they are too many, and go
   comms[0].send_async(a, 1).wait_for(0s);
   comms[1].recv(b, 0);
   CHECK(b == a);
+}
+
+TEST_CASE("collectives that nobody else calls are refused when they are too many; what was refused is no call, and is "
+          "called again") {
+  for (const std::string protocol : {"ll", "simple"}) {
+    CAPTURE(protocol);
+    engine e;
+    auto comms = e.communicators(2);
+    std::vector<float> a(4, 1), b(4, 2);
+    std::vector<request> called;
+    std::string refusal;
+    for (int i = 0; i < 100'000 && refusal.empty(); ++i) {
+      try {
+        called.push_back(comms[0].broadcast_async(a, 0, over(protocol)));
+      } catch (const error& problem) {
+        CHECK(problem.code_value() == errc::out_of_memory);
+        refusal = problem.what();
+      }
+    }
+    CAPTURE(refusal);
+    CHECK(refusal.find("8192 collectives under way already; wait for some") != std::string::npos);
+    CHECK(called.size() >= 8192);
+    CHECK(called.size() < 8400);  // the root of the first ones runs ahead
+    group in;
+    CHECK_THROWS_WITH_AS(static_cast<void>(comms[0].broadcast_async(in, a, 0)), doctest::Contains("under way already"),
+                         error);
+    for (std::size_t i = 0; i < called.size(); ++i) comms[1].broadcast(b, 0, over(protocol));
+    for (request& r : called) r.wait();
+    a.assign(4, 3);
+    request again = comms[0].broadcast_async(a, 0, over(protocol));
+    comms[1].broadcast(b, 0, over(protocol));
+    again.wait();
+    CHECK(b == a);
+  }
 }

@@ -109,6 +109,38 @@ TEST_CASE("a send and a receive that nobody matches are told of in the log, once
   }
 }
 
+TEST_CASE("a part that is never made ready is told of in the log, once, though no thread waits") {
+  for (const std::string protocol : {"", "simple"}) {
+    CAPTURE(protocol);
+    engine e;
+    const auto ears = std::make_unique<listener>();
+    auto comms = e.communicators(2);
+    std::array<int, 4> in[2]{}, out[2]{};
+    call_options options;
+    if (!protocol.empty()) options.protocol = *parse_message_protocol(protocol);
+    std::vector<partitioned> calls;
+    for (std::size_t r = 0; r < 2; ++r)
+      calls.push_back(comms[r].all_reduce_init(in[r], out[r], sum, partitions(4), options));
+    for (int repetition = 0; repetition < 2; ++repetition) {
+      CAPTURE(repetition);
+      for (partitioned& one : calls) one.start();
+      for (int part = 0; part < 4; ++part) calls[0].ready(part);
+      calls[1].ready(1);
+      const auto told = [&] { return times(ears->heard(), "waiting for more than 5 s"); };
+      const std::size_t before = told();
+      for (int i = 0; i < 80 && told() == before; ++i) std::this_thread::sleep_for(250ms);
+      std::this_thread::sleep_for(1500ms);  // and not again
+      CHECK(told() == before + 1);
+      const std::string heard = ears->heard();
+      CAPTURE(heard);
+      CHECK(heard.find("rank 1: part 0 of 4 was not made ready, part 2 of 4 was not made ready, part 3 of 4 was not "
+                       "made ready") != std::string::npos);
+      for (const int part : {0, 2, 3}) calls[1].ready(part);
+      for (partitioned& one : calls) one.wait();
+    }
+  }
+}
+
 TEST_CASE("a shrink that waits for a rank that does not come is told of in the log, once a round") {
   engine e;
   const auto ears = std::make_unique<listener>();
