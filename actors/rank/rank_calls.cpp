@@ -142,8 +142,8 @@ bool rank_cell::wait_here(board_performer::status status, time_limit deadline, s
   slot_wait_options how;
   how.spin = 0;
   how.yields = waiting_.yields;
-  how.patience =
-      deadline ? std::clamp<std::chrono::nanoseconds>(*deadline, std::chrono::nanoseconds{0}, long_wait) : long_wait;
+  how.patience = state_.patience();
+  if (deadline) how.patience = std::clamp(*deadline, std::chrono::nanoseconds{0}, how.patience);
   how.watch = &tired;
   const auto asleep = clock::now();
   const auto ended = wait_slots(port.performer(), how).how;
@@ -289,7 +289,7 @@ bool rank_cell::sleep_for_pairs(std::size_t bytes, time_limit deadline, steady_t
   if (!inbox_.empty() || !state_.awaits_far_pairs()) return false;
   slot_board& board = state_.port()->board();
   const auto asleep = clock::now();
-  const auto until = std::min(asleep + long_wait, deadline.after(begun));
+  const auto until = std::min(asleep + state_.patience(), deadline.after(begun));
   auto status = pair_status::waiting;
   watch messages{*this, until};
   state_.go_away_from_pairs();

@@ -130,7 +130,8 @@ bool rank_cell::sleep_on_board(steady_time until) {
   watch tired{*this, expires};
   slot_wait_options how;
   how.spin = how.yields = 0;
-  how.patience = std::clamp<std::chrono::nanoseconds>(expires - clock::now(), std::chrono::nanoseconds{0}, long_wait);
+  how.patience =
+      std::clamp<std::chrono::nanoseconds>(expires - clock::now(), std::chrono::nanoseconds{0}, state_.patience());
   how.watch = &tired;
   const auto asleep = clock::now();
   transit([&] {

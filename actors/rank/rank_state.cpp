@@ -749,8 +749,8 @@ steady_time rank_state::tick(rank_outbox& out) {
     if (op.begun == steady_time{}) op.begun = now;
     if (begun && op.parts) next = std::min(next, look_for_late_pieces(op, now, out));
     if (!begun || op.registered) return;
-    if (now >= op.begun + long_wait) enroll(op, out);
-    else next = std::min(next, op.begun + long_wait);
+    if (now >= op.begun + options_.patience) enroll(op, out);
+    else next = std::min(next, op.begun + options_.patience);
   };
   if (on_board_) look(*on_board_, true);
   for (auto& [epoch, op] : under_way_) look(*op, true);

@@ -28,6 +28,8 @@
 //
 // Operations that have ended are kept until take_ended(): their callers are told by whoever has the turn, after it is given back.
 
+#include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -52,8 +54,12 @@
 
 namespace troupe::actors {
 
-/// How long an operation may take before the membership is told of it.
+/// How long an operation may take before the membership is told of it, which costs every rank several messages …
 inline constexpr std::chrono::nanoseconds long_wait = std::chrono::milliseconds{5};
+/// … so where hundreds of ranks share few cores, and each has its turn only after all others, it may take longer.
+constexpr std::chrono::nanoseconds long_wait_of(int ranks, int cores) {
+  return long_wait * std::max(1, ranks / (16 * std::max(1, cores)));
+}
 
 struct rank_state_options {
   rank_t rank = 0;
@@ -68,6 +74,7 @@ struct rank_state_options {
   bool tells_history = true;                        ///< false only in a simulation that has to notice it
   /// There are no more cores than ranks: every other thread takes one from them, such as the NIC's, to which who waits gives way.
   bool crowded = false;
+  std::chrono::nanoseconds patience = long_wait;  ///< long_wait_of()
   /// Of a communicator of several hosts, whose board is of this one's ranks: the rank's number there. −1: it is of all ranks.
   rank_t on_host = -1;
 };
@@ -225,6 +232,8 @@ public:
   void bury(const failure_ptr& why);
 
   rank_t rank() const { return options_.rank; }
+  /// How long an operation may take before the membership is told of it.
+  std::chrono::nanoseconds patience() const { return options_.patience; }
   /// There are no more cores than ranks.
   bool crowded() const { return options_.crowded; }
   int ranks() const { return options_.ranks; }

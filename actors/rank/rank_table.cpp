@@ -15,7 +15,7 @@ int ranks_here(const rank_table_options& o) {
 std::unique_ptr<slot_board> make_board(const rank_table_options& o, const waiting_policy& waiting) {
   if (!o.boards && o.of_host == 0) return nullptr;
   const int ranks = o.of_host > 0 ? o.of_host : o.ranks;
-  if (!o.boards_in) return std::make_unique<slot_board>(ranks);
+  if (!o.boards_in) return std::make_unique<slot_board>(ranks, !waiting.many_sleep);
   return std::make_unique<slot_board>(ranks, o.boards_in, waiting.spin == 0);
 }
 }  // namespace

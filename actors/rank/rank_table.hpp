@@ -47,14 +47,16 @@ public:
     rank_host& host = *this;
     for (rank_t r = 0; r < options.ranks; ++r) {
       if (!options.elsewhere.empty() && options.elsewhere[static_cast<std::size_t>(r)]) continue;
-      cells_.push_back(std::make_unique<rank_cell>(rank_state_options{.rank = r,
-                                                                      .ranks = options.ranks,
-                                                                      .channels = options.channels,
-                                                                      .communicator = options.communicator,
-                                                                      .first = options.first,
-                                                                      .crowded = options.ranks >= options.cores,
-                                                                      .on_host = of_host_ > 0 ? r % of_host_ : -1},
-                                                   memory, spaces_, board_.get(), waiting_, host, out(r)));
+      cells_.push_back(
+          std::make_unique<rank_cell>(rank_state_options{.rank = r,
+                                                         .ranks = options.ranks,
+                                                         .channels = options.channels,
+                                                         .communicator = options.communicator,
+                                                         .first = options.first,
+                                                         .crowded = options.ranks >= options.cores,
+                                                         .patience = long_wait_of(options.ranks, options.cores),
+                                                         .on_host = of_host_ > 0 ? r % of_host_ : -1},
+                                      memory, spaces_, board_.get(), waiting_, host, out(r)));
       by_rank_[static_cast<std::size_t>(r)] = cells_.back().get();
     }
   }

@@ -19,6 +19,9 @@ struct waiting_policy {
   int spin = 4096;     ///< looks, with a pause between after the first few
   int yields = 0;      ///< then, looks with a yield between
   bool spare = false;  ///< there are cores for further threads
+  /// So many share each core that some of them sleep in most waits. Then whoever goes to sleep should not make a barrier in all threads,
+  /// which interrupts the other cores (1 to 50 µs, as the machine is): whoever wakes makes a fence each time instead (10 ns).
+  bool many_sleep = false;
 };
 
 /// Looks without a pause, and the least that a thread spins where it may at all: a peer that is at work answers within them, and a
@@ -29,7 +32,8 @@ inline constexpr std::chrono::nanoseconds brief_sleep = std::chrono::microsecond
 
 /// @param threads that wait for each other @param cores that they may use @param most_spin as configured
 inline waiting_policy waiting_for(int threads, int cores, int most_spin = 4096) {
-  return threads > cores ? waiting_policy{0, 32, false} : waiting_policy{std::min(4096, most_spin), 0, threads < cores};
+  if (threads > cores) return {0, 32, false, threads >= 8 * cores};
+  return {std::min(4096, most_spin), 0, threads < cores};
 }
 
 /// How long to look next time, after a wait that was longer than the looks by `slept`. (Not by whether looking sufficed: who is

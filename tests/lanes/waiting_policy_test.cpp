@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "actors/rank/rank_state.hpp"
 #include "actors/waiting/core_leaver.hpp"
 #include "actors/waiting/crowded_core.hpp"
 #include "actors/waiting/policy.hpp"
@@ -47,6 +48,16 @@ TEST_CASE("waiting: threads that have cores look, those that share them yield") 
   CHECK(waiting_for(1, 64, 100).spin == 100);
   CHECK(waiting_for(1, 64, 1 << 20).spin == 4096);
   CHECK(waiting_for(1, 64, 0).spin == 0);
+}
+
+TEST_CASE("waiting: where very many share each core, whoever sleeps interrupts nobody, and a wait is long later") {
+  for (const int cores : {1, 2, 64}) {
+    CHECK_FALSE(waiting_for(4 * cores, cores).many_sleep);
+    CHECK(waiting_for(8 * cores, cores).many_sleep);
+    CHECK(actors::long_wait_of(cores, cores) == 5ms);
+    CHECK(actors::long_wait_of(16 * cores, cores) == 5ms);
+    CHECK(actors::long_wait_of(64 * cores, cores) == 20ms);
+  }
 }
 
 TEST_CASE("waiting: a wait spins, yields, sleeps") {
