@@ -73,6 +73,38 @@ fault_options faults_of(const configuration& c) {
   return f;
 }
 
+/// A key that the command line sets and that does nothing is a mistake. In a file, or the environment, it may be meant for another command.
+void check_command_line(const configuration& c, const engine_options& o) {
+  const auto by_planner = [&](const char* name) {
+    return o.planner == name ? "" : " would do nothing: the planner is " + o.planner + "; set engine.planner=" + name;
+  };
+  const fault_options& f = o.faults;
+  const bool by_chance = f.drop > 0 || f.duplicate > 0 || f.reorder > 0 || f.delay > 0;
+  const bool servers = !layout::leaves_places_open(o.layout) && layout::parse(o.layout).server_count() > 1;
+  struct rule {
+    std::string_view keys;  ///< what they begin with
+    std::string wrong;      ///< empty: they count
+  };
+  const rule rules[]{
+      {"engine.nic_ports",
+       servers ? ""
+               : " would do nothing: only messages between servers pass NICs; set engine.layout, for example to 2x4"},
+      {"engine.hccl.", by_planner("hccl")},
+      {"engine.nccl.", by_planner("nccl")},
+      {"engine.faults.seed",
+       by_chance
+           ? ""
+           : " would do nothing: no fault is left to chance; set engine.faults.drop, duplicate, reorder or delay"},
+      {"engine.faults.longest_delay",
+       f.delay > 0 ? "" : " would do nothing: nothing is delayed; set engine.faults.delay"},
+      {"engine.faults.kill_rank", f.kill_after >= 0 ? "" : " kills nobody without engine.faults.kill_after"},
+  };
+  for (const auto& [key, entry] : c.values())
+    if (entry.origin.from == config_origin::source::command_line)
+      for (const rule& one : rules)
+        if (key.starts_with(one.keys) && !one.wrong.empty()) refuse(entry, key + one.wrong);
+}
+
 }  // namespace
 
 configuration::own_choreographies configuration::load_own_choreographies() const {
@@ -169,9 +201,7 @@ engine_options configuration::engine() const {
   o.lanes = number("engine.lanes");
   o.log_level = text("engine.log_level");
   o.faults = faults_of(*this);
-  if (const config_entry& rank = at("engine.faults.kill_rank");
-      o.faults.kill_after < 0 && rank.origin.from == config_origin::source::command_line)
-    refuse(rank, "engine.faults.kill_rank kills nobody without engine.faults.kill_after");
+  check_command_line(*this, o);
   // What was read here is not read once more, where a value that was set to the default would look as if it had not been.
   o.environment = !environment_read_;
   return o;

@@ -74,6 +74,41 @@ TEST_CASE("an option that would do nothing is a mistake") {
   check_refused(run("simulate --processes 2-3 --mutant no_beat"), {"did you mean no_beats?"});
   check_refused(run("run '" + config_folder() + "faults.toml' --set faults.kill_rank=1 --set faults.kill_after=-1"),
                 {"kill_rank kills nobody"});
+  const std::string quick = "run '" + config_folder() + "quickstart.toml' --set ";
+  for (const char* key : {"nic_ports=4", "engine.nccl.version=2.23", "engine.hccl.device=310p", "faults.seed=5",
+                          "faults.longest_delay=1ms"})
+    check_refused(run(quick + key),
+                  {"--set: engine.", std::string{key}.substr(0, std::string{key}.find('=')), "would do nothing"});
+  check_refused(run(quick + "planner=hccl --set nccl.version=2.23"), {"the planner is hccl", "engine.planner=nccl"});
+  check_refused(run("run '" + config_folder() + "two_processes.toml' --set choreography_of.exscan=ring"),
+                {"--set: engine.choreography_of.exscan would do nothing", "no exscan"});
+  check_refused(run("bench -t 2 -e 8 --set choreography_of.broadcast=ring"),
+                {"--set: engine.choreography_of.broadcast would do nothing", "no broadcast"});
+  check_refused(run("bench -t 2 -e 8 --choreography ring --set choreography_of.all_reduce=ring"),
+                {"engine.choreography_of.all_reduce would do nothing"});
+  check_refused(run("explain all_reduce --ranks 4 --set choreography_of.broadcast=ring"),
+                {"engine.choreography_of.broadcast would do nothing"});
+  check_refused(run("explain all_reduce --layout 2x2 --set nic_ports=2"), {"engine.nic_ports", "--measure"});
+  for (const char* option : {"-b 8", "-e 16", "-f 4", "-i 8", "-d f64"})
+    check_refused(run(std::string{"bench -t 2 -n 1 -w 0 --collective barrier "} + option),
+                  {std::string{option}.substr(0, 2) + " would do nothing", "barrier has no data"});
+  check_refused(run("bench -t 2 -e 8 --collective send_recv --choreography ring"),
+                {"--choreography would do nothing: send_recv"});
+  CHECK(run("bench -t 2 -n 1 -w 0 --collective barrier,broadcast -e 8 --set choreography_of.broadcast=ring").code == 0);
+  CHECK(run("bench -t 4 -n 1 -w 0 -e 8 --set layout=2x2 --set nic_ports=2").code == 0);
+  // What stands in a file, or the environment, may be meant for another command.
+  const std::string shared = write("shared.toml", R"([engine]
+nic_ports = 2
+[engine.nccl]
+version = "2.23"
+[engine.hccl]
+device = "310p"
+[engine.faults]
+seed = 5
+[engine.choreography_of]
+broadcast = "ring"
+)");
+  CHECK(run("bench -t 2 -n 1 -w 0 -e 8 --config '" + shared + "'", "TROUPE_ENGINE_NCCL_DEVICE=volta").code == 0);
   const outcome nobody =
       run("run '" + config_folder() + "faults.toml' --set faults.kill_rank=99 --set faults.kill_after=5");
   CHECK(nobody.code == 2);

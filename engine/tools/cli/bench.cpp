@@ -42,6 +42,7 @@ struct arguments {
               most = "64M", step, root = "0";
   configuration_options config;
   bool root_said = false, op_said = false;
+  std::string data_said;  ///< the first option that came of those that say which data there is
   int iterations = 20, warmup = 5, ranks = 0, processes = 0, check = 1, factor = 2;
   int aggregated = 1, cycles = 1, average = -1, blocking = 1, timeout = 0, cpu_time = 0;
   bool one_thread = false, stats = false;
@@ -204,7 +205,12 @@ int bench(const arguments& a) {
     usage_error("-r would do nothing: " + a.collectives + " has no root");
   if (a.op_said && none([](const job_kind& k) { return k.reduces(); }))
     usage_error("-o would do nothing: " + a.collectives + " reduces nothing");
+  if (!a.choreography.empty() && none([](const job_kind& k) { return !k.send_recv; }))
+    usage_error("--choreography would do nothing: " + a.collectives + " is performed without one");
+  if (!a.data_said.empty() && none([](const job_kind& k) { return !k.is_barrier(); }))
+    usage_error(a.data_said + " would do nothing: " + a.collectives + " has no data");
   for (const job_kind& kind : kinds) work.groups.push_back(group_of(a, kind, work.ranks));
+  check_choreographies_of(config, work.groups);
   table_style style;
   style.titles = kinds.size() > 1;
   style.spread_columns = a.stats;
@@ -273,6 +279,8 @@ void add_bench(command program, action& chosen) {
   sub.when_named([a, sub, &chosen] {
     a->root_said = sub.came("--root");
     a->op_said = sub.came("--op");
+    for (const char* of_data : {"-d", "-f", "-i", "-e", "-b"})
+      if (sub.came(of_data)) a->data_said = of_data;
     chosen = [a] { return bench(*a); };
   });
 }

@@ -72,6 +72,9 @@ configuration read_study_configuration(const std::string& file, const assignment
 /// One more value, checked likewise.
 configuration with_study_value(configuration base, const assignment& said);
 
+/// An engine.choreography_of.X on the command line for which no job asks: none is an X, or each names its own. Throws error(bad_config).
+void check_choreographies_of(const configuration& config, const std::vector<job_group>& jobs);
+
 /// A file that a command will write.
 struct output_file {
   const char* option;       ///< "--json"

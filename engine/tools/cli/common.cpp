@@ -92,6 +92,19 @@ configuration with_study_value(configuration base, const assignment& said) {
   return base;
 }
 
+void check_choreographies_of(const configuration& config, const std::vector<job_group>& jobs) {
+  const auto asks = [&](std::string_view what) {
+    for (const job_group& group : jobs)
+      for (const job& one : group.jobs)
+        if (!one.kind.send_recv && name(one.kind.what) == what && one.choreography.empty()) return true;
+    return false;
+  };
+  for (const auto& [what, entry] : config.under("engine.choreography_of"))
+    if (entry.origin.from == config_origin::source::command_line && !asks(what))
+      usage_error(place_of(entry.origin) + ": engine.choreography_of." + what + " would do nothing: no " + what +
+                  " is performed that leaves its choreography to the engine");
+}
+
 namespace {
 
 /// Devices may be written as often as one likes.

@@ -161,7 +161,8 @@ void check_planning_keys(const arguments& a) {
   if (a.measure) return;
   for (const std::string& assignment : a.config.assignments) {
     const std::string key = configuration::full_key(assignment.substr(0, assignment.find('=')));
-    for (const char* performing : {"engine.workers", "engine.spin", "engine.deadline", "engine.trace_routes"})
+    for (const char* performing :
+         {"engine.workers", "engine.spin", "engine.deadline", "engine.trace_routes", "engine.nic_ports"})
       if (key == performing) usage_error("--set " + key + " would do nothing: nothing is performed without --measure");
   }
 }
@@ -191,6 +192,7 @@ int explain_call(const arguments& a) {
   placement.reduces = layout::reduction_of(options.layout);
   job one;
   const call what = call_of(a, kind, options, placement.size(), one);
+  check_choreographies_of(config, {{name(kind), {one}}});
   planner by{options};
   const std::vector<std::size_t> counts(static_cast<std::size_t>(block_count(what.what, placement.size())), what.count);
   explanation e = explain(by, what, placement, what.uniform ? nullptr : &counts);

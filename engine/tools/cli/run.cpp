@@ -41,6 +41,7 @@ int run(const arguments& a) {
     throw error(errc::bad_config,
                 a.config.file +
                     ": there is nothing to run; add, for example, [[workload.run]] with collective = \"all_reduce\"");
+  check_choreographies_of(config, work.groups);
   if (work.processes > 1 || !work.hosts.empty()) {
     check_job_options(config.engine());
     if (a.routes)
