@@ -539,6 +539,13 @@ config_entry& configuration::put(const std::string& key, config_value value, con
   return values_[key] = {std::move(value), std::move(origin)};
 }
 
+void configuration::rename(const std::string& key, const std::string& to) {
+  if (key == to) return;
+  config_entry moved = std::move(values_.extract(key).mapped());
+  config_entry& there = values_[to];  // a new one is as weak as a default
+  if (moved.origin.from > there.origin.from) there = std::move(moved);
+}
+
 // -- what was said ----------------------------------------------------------------------------------------------------
 
 const config_entry& configuration::at(std::string_view key) const {

@@ -97,6 +97,8 @@ public:
            const config_origin& origin = {config_origin::source::api, "API"});
   /// "key=value" of --set, or of another option, which messages then name.
   void set_from_command_line(std::string_view assignment, std::string_view option = "--set");
+  /// `key` means `to`, whose value counts if it comes from a stronger source. @pre has(key)
+  void rename(const std::string& key, const std::string& to);
   /// The key that set() means by `key`: "engine.credits" of "credits".
   static std::string full_key(std::string_view key);
 

@@ -202,6 +202,30 @@ TEST_CASE("variables: constants and elements of a studied machine, a configurati
   CHECK(time(run("study " + ring_study(), "TROUPE_STUDY_SLOW_UP_3=4")) ==
         time(run("study " + ring_study() + " --set 'slow.up 3=4'")));
   check_refused(run("study " + ring_study(), "TROUPE_STUDY_HARDWARE_LINK_LATENCYS=5us"), {"link.latency"});
+  // --dump-config prints the machine's names, refuses what the study refuses, and can be read again.
+  const std::string variables = "TROUPE_STUDY_HARDWARE_LINK_LATENCY=5us TROUPE_STUDY_SLOW_UP_3=2";
+  const outcome dumped =
+      run("study " + ring_study() + " --set hardware.link.bandwidth=20GB/s --dump-config", variables);
+  CHECK(dumped.code == 0);
+  check_says(dumped.out, "'link.latency' = '5us'");
+  check_says(dumped.out, "'up 3' = 2");
+  for (const char* name : {"link_latency", "up_3"})
+    CHECK((dumped.out.find(name + std::string{" ="}) == std::string::npos));
+  const std::string again = write("dumped.toml", dumped.out);
+  const outcome once = run("study " + ring_study() + " --set hardware.link.bandwidth=20GB/s", variables),
+                twice = run("study '" + again + "'");
+  CHECK(once.code == 0);
+  CHECK(time(once) == time(twice));
+  for (const auto& [command, more] :
+       {std::pair{"study ", ""}, {"compare ", " --set-b ranks=8"}, {"experts --config ", ""}}) {
+    const std::string what = command + ring_study() + more + " --dump-config";
+    check_refused(run(what, "TROUPE_STUDY_HARDWARE_NOSUCH=1"), {"TROUPE_STUDY_HARDWARE_NOSUCH: ", "nosuch"});
+    check_refused(run(what, "TROUPE_STUDY_HARDWARE_LINK_LATENCY=abc"), {"TROUPE_STUDY_HARDWARE_LINK_LATENCY: ", "abc"});
+    check_refused(run(what, "TROUPE_STUDY_SLOW_NOBODY=2"), {"TROUPE_STUDY_SLOW_NOBODY", "nobody"});
+  }
+  // The command line is stronger.
+  CHECK(time(run("study " + ring_study() + " --set hardware.link.latency=5us",
+                 "TROUPE_STUDY_HARDWARE_LINK_LATENCY=90us")) == slow);
 
   const std::string file = write("always.toml", "[engine]\ncredits = 3\n");
   const std::string variable = "TROUPE_CONFIG='" + file + "'";

@@ -12,6 +12,7 @@
 #include "engine/config/configuration.hpp"
 #include "engine/tools/cli/command.hpp"
 #include "engine/tools/launch/supervisor.hpp"
+#include "engine/tools/study/study.hpp"
 #include "engine/tools/workload.hpp"
 #include "engine/world/tls.hpp"
 #include "memory/error.hpp"
@@ -87,6 +88,8 @@ std::vector<std::string> files_of(const configuration& config);
 
 /// --dump-config: what a command has read, and where it came from. Returns the exit code.
 int dump(const configuration& config);
+/// The same of a study; what it says of the machine is checked. @param scenario as it was read from it
+int dump_study(const configuration& config, const study_scenario& scenario);
 /// Adds --config, --set and --dump-config, as every command has them that reads a configuration.
 struct configuration_options {
   std::string file;

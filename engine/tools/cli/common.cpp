@@ -152,6 +152,11 @@ int dump(const configuration& config) {
   return exit_ok;
 }
 
+int dump_study(const configuration& config, const study_scenario& scenario) {
+  static_cast<void>(study_machine_of(scenario));  // for its errors
+  return dump(with_names_of_machine(config));
+}
+
 void configuration_options::add_to(command to, const char* file_help) {
   if (*file_help != '\0') to.add_option("--config", file, file_help).type_name("FILE");
   to.add_option("--set", assignments, "override a value: key=value; may be repeated").type_name("KEY=VALUE").repeated();

@@ -55,10 +55,11 @@ int run(const arguments& of) {
                           with_own(of.b.empty() ? of_both : read_study_configuration(of.b, both), "--set-b", of.only_b);
   study_scenario a = read_study(config_a), b = read_study(config_b);
   if (of.dump) {
+    for (const study_scenario* one : {&a, &b}) static_cast<void>(study_machine_of(*one));  // before anything is printed
     std::cout << "# A\n\n";
-    dump(config_a);
+    dump_study(config_a, a);
     std::cout << "\n# B\n\n";
-    return dump(config_b);
+    return dump_study(config_b, b);
   }
   if (!a.jobs.empty() || !b.jobs.empty())
     usage_error("compare takes two studies of one collective; of several jobs, `troupe study` tells how each slows the "

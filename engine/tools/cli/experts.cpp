@@ -53,7 +53,7 @@ int run(arguments& a) {
   put_heap_on_large_pages(computing_heap);
   const configuration config = read_study_configuration(a.config.file, on_machine(a.machine, a.config));
   const study_scenario scenario = scenario_of(a, config);
-  if (a.config.dump) return dump(config);
+  if (a.config.dump) return dump_study(config, scenario);
   const bool one = a.only.size() == 1;
   if (!one && !(a.timeline.empty() && a.goal.empty()))
     usage_error("--timeline and --goal are of one way for the tokens: say --only");

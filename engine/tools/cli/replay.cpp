@@ -116,7 +116,7 @@ int run(const arguments& a) {
   const configuration config = read_study_configuration(a.config.file, on_machine(a.machine, a.config));
   check_keys(config);
   const study_scenario scenario = read_study(config);
-  if (a.config.dump) return dump(config);
+  if (a.config.dump) return dump(with_names_of_machine(config));  // the trace says of how many ranks the machine is
   check_reading(a);
   if (!a.chakra.empty()) check_writing(a, config);
   std::vector<std::string> read = files_of(config);

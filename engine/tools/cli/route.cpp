@@ -112,7 +112,7 @@ int print_route(const arguments& a) {
     if (!a.placement.empty()) said.push_back({"study.layout=" + a.placement, "--layout"});
     const configuration config = read_study_configuration(a.config.file, said);
     check_keys(config);
-    if (a.config.dump) return dump(config);
+    if (a.config.dump) return dump_study(config, read_study(config));
     way = way_on(a, config);
   }
   std::cout << (a.json ? json_text(a, way) : plain_text(a, way));

@@ -290,8 +290,7 @@ int run(const arguments& a) {
   if (a.calibrate) return compare_with_machine(a);
   if (a.config.dump) {
     const configuration config = configured(a);
-    static_cast<void>(read_study(config));  // for its errors
-    return dump(config);
+    return dump_study(config, read_study(config));
   }
   std::vector<study_sweep> wanted;
   for (const std::string& text : a.sweeps) wanted.push_back(parse_sweep(text));

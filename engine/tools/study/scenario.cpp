@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cctype>
 #include <charconv>
+#include <optional>
 
 #include "engine/tools/study/this_machine.hpp"
 #include "memory/error.hpp"
@@ -25,7 +26,8 @@ public:
     study_scenario s;
     read_call(s);
     read_performing(s);
-    read_machine(s);
+    read_preset(s);
+    read_constants(s);
     read_stragglers(s);
     for (const auto& [key, entry] : from_.values())
       if (key.starts_with(prefix) && entry.origin.from != config_origin::source::initial) {
@@ -34,6 +36,13 @@ public:
       }
     read_jobs(from_, s);
     return s;
+  }
+
+  /// As its preset has it.
+  hardware machine() const {
+    study_scenario s;
+    read_preset(s);
+    return build_study_machine(s.preset_name, s.request).on;
   }
 
 private:
@@ -152,7 +161,7 @@ private:
     s.hccl.one_level = flag("hccl.one_level");
   }
 
-  void read_machine(study_scenario& s) const {
+  void read_preset(study_scenario& s) const {
     s.preset_name = text("preset");
     s.request.ranks = number("ranks");
     s.request.layout = text("layout");
@@ -164,43 +173,23 @@ private:
         s.preset_name == this_machine_preset && !file.empty() &&
         std::none_of(given.begin(), given.end(), [](const auto& pair) { return pair.first == "tuning"; }))
       s.request.structure.emplace_back("tuning", file);
-    for (const auto& [key, entry] : from_.under("study.hardware")) {
-      s.overrides.emplace_back(key_meant(s, key, entry), std::get<std::string>(entry.value));
-      s.places["study.hardware." + s.overrides.back().first] = place_of(entry.origin);
-    }
   }
 
-  /// A variable's name has no dots and blanks: TROUPE_STUDY_HARDWARE_LINK_LATENCY means link.latency, …SLOW_UP_3 "up 3".
-  static std::string key_meant(const study_scenario& s, const std::string& key, const config_entry& entry,
-                               bool element = false) {
-    if (entry.origin.from != config_origin::source::environment) return key;
-    const auto as_variable = [](std::string_view text) {
-      std::string made;
-      for (const char c : text)
-        made += std::isalnum(static_cast<unsigned char>(c)) != 0
-                    ? static_cast<char>(std::tolower(static_cast<unsigned char>(c)))
-                    : '_';
-      return made;
-    };
-    const hardware machine = build_study_machine(s.preset_name, s.request).on;
-    if (element) {
-      for (const hardware_element& e : machine.elements)
-        if (as_variable(e.name) == key) return e.name;
-    } else {
-      for (const auto& [name, value] : machine.settings())
-        if (as_variable(name) == key) return name;
+  void read_constants(study_scenario& s) const {
+    for (const auto& [key, entry] : from_.under("study.hardware")) {
+      s.overrides.emplace_back(key, std::get<std::string>(entry.value));
+      s.places["study.hardware." + key] = place_of(entry.origin);
     }
-    return key;  // whose message says what there is
   }
 
   void read_stragglers(study_scenario& s) const {
     for (const auto& [element, entry] : from_.under("study.slow")) {
-      s.slow.emplace_back(key_meant(s, element, entry, true), std::get<double>(entry.value));
-      s.places["study.slow." + s.slow.back().first] = place_of(entry.origin);
+      s.slow.emplace_back(element, std::get<double>(entry.value));
+      s.places["study.slow." + element] = place_of(entry.origin);
     }
     for (const auto& [element, entry] : from_.under("study.faults")) {
-      s.faults.emplace_back(key_meant(s, element, entry, true), std::get<std::string>(entry.value));
-      s.places["study.faults." + s.faults.back().first] = place_of(entry.origin);
+      s.faults.emplace_back(element, std::get<std::string>(entry.value));
+      s.places["study.faults." + element] = place_of(entry.origin);
     }
     for (const auto& [rank, entry] : from_.under("study.skew")) {
       int r = 0;
@@ -239,7 +228,54 @@ std::string study_value_text(const config_value& v) {
   return list;
 }
 
-study_scenario read_study(const configuration& from) { return study_reader{from}.read(); }
+namespace {
+
+/// As a variable's name has it.
+std::string without_dots_and_blanks(std::string_view name) {
+  std::string made;
+  for (const char c : name)
+    made += std::isalnum(static_cast<unsigned char>(c)) != 0
+                ? static_cast<char>(std::tolower(static_cast<unsigned char>(c)))
+                : '_';
+  return made;
+}
+
+/// "link.latency" for "link_latency"; `said` itself if no constant is called so.
+std::string constant_meant(const hardware& machine, const std::string& said) {
+  for (const auto& [name, value] : machine.settings())
+    if (without_dots_and_blanks(name) == said) return name;
+  return said;
+}
+
+/// "up 3" for "up_3".
+std::string element_meant(const hardware& machine, const std::string& said) {
+  for (const hardware_element& e : machine.elements)
+    if (without_dots_and_blanks(e.name) == said) return e.name;
+  return said;
+}
+
+}  // namespace
+
+configuration with_names_of_machine(const configuration& from) {
+  configuration named = from;
+  std::optional<hardware> machine;
+  for (const char* table : {"study.hardware", "study.slow", "study.faults"})
+    for (const auto& [said, entry] : from.under(table)) {
+      if (entry.origin.from != config_origin::source::environment) continue;
+      if (!machine) machine = study_reader{from}.machine();
+      const bool constant = std::string_view{table} == "study.hardware";
+      const std::string name = constant ? constant_meant(*machine, said) : element_meant(*machine, said);
+      try {
+        if (constant) machine->set(name, std::get<std::string>(entry.value));
+      } catch (const error& wrong) {
+        throw error(wrong.code_value(), place_of(entry.origin) + ": " + wrong.what());
+      }
+      named.rename(std::string{table} + "." + said, std::string{table} + "." + name);
+    }
+  return named;
+}
+
+study_scenario read_study(const configuration& from) { return study_reader{with_names_of_machine(from)}.read(); }
 
 std::string said_at(const study_scenario& scenario, const std::string& key) {
   const auto found = scenario.places.find(key);

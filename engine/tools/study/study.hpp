@@ -91,6 +91,9 @@ std::string which_choreographies(std::string_view wanted, const std::vector<std:
                                  std::vector<std::string_view> besides = {});
 /// As as_said has it: "true", "1,2,4".
 std::string study_value_text(const config_value& value);
+/// A variable's name has no dots and blanks: what TROUPE_STUDY_HARDWARE_LINK_LATENCY and TROUPE_STUDY_SLOW_UP_3 say under the names that the
+/// machine has, link.latency and "up 3". Constants are checked; elements that it has not keep the variable's name. Throws error(bad_config).
+configuration with_names_of_machine(const configuration& from);
 /// Throws error(bad_config) that names file and line.
 study_scenario read_study(const configuration& from);
 
