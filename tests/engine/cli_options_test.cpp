@@ -190,6 +190,18 @@ TEST_CASE("study --presets: as JSON, too") {
   CHECK((all.size() >= 9));
 }
 
+TEST_CASE("an empty value is a mistake, not the default") {
+  for (const char* option :
+       {"verify --all --ranks", "simulate --seeds", "simulate --seed", "simulate --processes", "simulate --mutant",
+        "bench --json", "bench --stepbytes", "bench --nthreads", "bench --choreography", "bench --config", "study --at",
+        "experts --seed", "explain all_reduce --ranks 4 --layout", "explain all_reduce --on flat --processes",
+        "tune --output"}) {
+    const std::string words = option, name = words.substr(words.rfind(' ') + 1);
+    check_refused(run(words + " ''", "timeout 20"), {name, "is empty; give it a value, or leave it out"});
+  }
+  check_refused(run("run ''"), {"file: is empty"});
+}
+
 TEST_CASE("variables: constants and elements of a studied machine, a configuration for all") {
   const auto time = [](const outcome& o) {
     const auto rows = rows_of(o.out);

@@ -66,7 +66,13 @@ command command::add_command(const char* name, const char* what) const {
 
 template <class Value>
 option command::add_option(const char* names, Value& into, const std::string& what) const {
-  return option{*of_->add_option(names, into, what)};
+  // A variable of a shell that is not set; it would mean the default.
+  static const CLI::Validator said{[](const std::string& text) {
+                                     return text.empty() ? std::string{"is empty; give it a value, or leave it out"}
+                                                         : std::string{};
+                                   },
+                                   ""};
+  return option{*of_->add_option(names, into, what)->check(said)};
 }
 template option command::add_option(const char*, std::string&, const std::string&) const;
 template option command::add_option(const char*, int&, const std::string&) const;

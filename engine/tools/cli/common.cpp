@@ -198,7 +198,6 @@ std::vector<int> parse_ranks(const std::string& text) {
     if (last < first) usage_error("--ranks \"" + text + "\": " + item + " counts down; write the smaller number first");
     for (int n = first; n <= last; ++n) list.push_back(n);
   }
-  if (list.empty()) usage_error("--ranks is empty; write, for example, 1-17,24,31");
   return list;
 }
 
