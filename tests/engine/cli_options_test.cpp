@@ -202,6 +202,17 @@ TEST_CASE("an empty value is a mistake, not the default") {
   check_refused(run("run ''"), {"file: is empty"});
 }
 
+TEST_CASE("--json without a FILE says where its output goes") {
+  for (const char* words :
+       {"explain all_reduce --ranks 4", "list", "route 0 1 --layout 2x2", "show ring", "verify x.toml"}) {
+    check_refused(run(std::string{words} + " --json out.json"), {"--json prints to standard output", "> out.json"});
+    check_refused(run(std::string{words} + " --json=out.json"), {"--json prints to standard output", "> out.json"});
+    check_refused(run(std::string{words} + " --json -"), {"leave - out"});
+  }
+  CHECK(run("explain --json all_reduce --ranks 4").code == 0);
+  check_refused(run("explain all_reduce --ranks 4 more"), {"not expected: more"});
+}
+
 TEST_CASE("variables: constants and elements of a studied machine, a configuration for all") {
   const auto time = [](const outcome& o) {
     const auto rows = rows_of(o.out);

@@ -119,15 +119,35 @@ std::string about_unknown_option(const CLI::App& command) {
   return text + (near.empty() ? "; see" : "; did you mean " + std::string{near} + "? See");
 }
 
+/// Where --json is a flag, a word behind it may be an argument of the command, and is no file. A sentence and the beginning of the next, or empty
+/// if nobody wrote one.
+std::string about_file_of_json(const CLI::App& command) {
+  const CLI::Option* const json = command.get_option_no_throw("--json");
+  if (json == nullptr || json->get_items_expected_max() > 0) return {};
+  const auto advice = [](const std::string& file) {
+    return "--json prints to standard output, and takes no file: " + (file == "-" ? "leave - out" : "write > " + file) +
+           " instead; see";
+  };
+  constexpr std::string_view with_value = "--json=";
+  const std::vector<std::string>& words = command_line();
+  const auto rest = command.remaining();
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    if (words[i].starts_with(with_value)) return advice(words[i].substr(with_value.size()));
+    if (i > 0 && words[i - 1] == "--json" && std::find(rest.begin(), rest.end(), words[i]) != rest.end())
+      return advice(words[i]);
+  }
+  return {};
+}
+
 int report(const CLI::App& program, const CLI::ParseError& problem) {
   if (problem.get_exit_code() == 0) return program.exit(problem);  // --help, --version
   std::string command = "troupe";
   const CLI::App* at = &program;
   for (const CLI::App* sub : program.get_subcommands()) command += " " + sub->get_name(), at = sub;
-  const std::string unknown =
-      dynamic_cast<const CLI::ExtrasError*>(&problem) != nullptr ? about_unknown_option(*at) : "";
-  std::cerr << command << ": " << (unknown.empty() ? problem.what() + std::string{"; see"} : unknown) << " `" << command
-            << " --help`\n";
+  std::string sentence = dynamic_cast<const CLI::ExtrasError*>(&problem) != nullptr ? about_unknown_option(*at) : "";
+  if (sentence.empty()) sentence = about_file_of_json(*at);
+  if (sentence.empty()) sentence = problem.what() + std::string{"; see"};
+  std::cerr << command << ": " << sentence << " `" << command << " --help`\n";
   return exit_usage;
 }
 
