@@ -399,28 +399,39 @@ TEST_CASE("launch: standard input is for process 0") {
 }
 
 TEST_CASE("launch: interrupts are passed on, and a second one kills") {
-  // timeout sends the signal to the launcher alone, when all have written a line.
-  const auto interrupt = [](const std::string& signal, const std::string& script, const std::string& more) {
+  // The signal goes to the launcher alone, when all have begun.
+  const std::string endless = "while :; do sleep 0.05; done";
+  const auto interrupt = [&](const std::string& signal, const std::string& script, const std::string& more,
+                             const std::string& then, const std::string& seconds) {
     const std::string ready = (folder() / mark("ready")).string();
     std::error_code ignored;
     fs::remove_all(ready, ignored);
     fs::create_directory(ready);
     const std::string out = (folder() / "out").string();
     const std::string line = "'" TROUPE_PROGRAM "' launch -n 3 --no-prefix " +
-                             sh(script + " : >" + ready + "/$TROUPE_RANK; while :; do sleep 0.05; done") + " >'" + out +
+                             sh(script + " : >" + ready + "/$TROUPE_RANK; " + then) + " >'" + out +
                              "' 2>/dev/null </dev/null & launcher=$!; while [ $(ls " + ready +
-                             " | wc -l) != 3 ]; do sleep 0.01; done; kill -s " + signal + " $launcher; " + more +
-                             " wait $launcher";
+                             " | wc -l) != 3 ]; do sleep 0.01; done; sleep " + seconds + "; kill -s " + signal +
+                             " $launcher; " + more + " wait $launcher";
     const int status = std::system(line.c_str());
     return std::pair{WIFEXITED(status) ? WEXITSTATUS(status) : -1, contents(out)};
   };
-  CHECK(interrupt("TERM", "trap \"echo told; exit 0\" TERM;", "").second == "told\ntold\ntold\n");
-  CHECK(interrupt("TERM", "trap \"exit 0\" TERM;", "").first == 128 + 15);
-  CHECK(interrupt("TERM", "", "").first == 128 + 15);
-  CHECK(interrupt("TERM", "trap \"exit 4\" TERM;", "").first == 4);
-  CHECK(interrupt("USR1", "trap \"exit 6\" USR1;", "").first == 6);
-  CHECK(interrupt("TERM", "trap \"exit 4\" TERM;", "kill -s TERM $launcher;").first == 4);  // as timeout does, is one
-  CHECK(interrupt("TERM", "trap : TERM;", "sleep 0.7; kill -s TERM $launcher;").first == 128 + 9);
+  const auto after_begin = [&](const std::string& signal, const std::string& script, const std::string& more) {
+    return interrupt(signal, script, more, endless, "0");
+  };
+  CHECK(after_begin("TERM", "trap \"echo told; exit 0\" TERM;", "").second == "told\ntold\ntold\n");
+  CHECK(after_begin("TERM", "trap \"exit 0\" TERM;", "").first == 130);
+  CHECK(after_begin("TERM", "", "").first == 130);
+  CHECK(after_begin("HUP", "", "").first == 128 + 1);
+  CHECK(after_begin("TERM", "trap \"exit 4\" TERM;", "").first == 4);
+  CHECK(after_begin("USR1", "trap \"exit 6\" USR1;", "").first == 6);
+  CHECK(after_begin("TERM", "trap \"exit 4\" TERM;", "kill -s TERM $launcher;").first == 4);  // as timeout does, is one
+  CHECK(after_begin("TERM", "trap : TERM;", "sleep 0.7; kill -s TERM $launcher;").first == 130);
+  // Programs that have not yet come to handle it: whenever it comes, it is the launcher that was interrupted.
+  for (int ms = 0; ms < 60; ms += 4)
+    CHECK(interrupt("TERM", "", "", "exec \"" TROUPE_PROGRAM "\" bench -n 1000000",
+                    "0.0" + std::string{ms < 10 ? "0" : ""} + std::to_string(ms))
+              .first == 130);
 }
 
 TEST_CASE("launch: when the launcher is killed, nobody is left, nor what they have started") {

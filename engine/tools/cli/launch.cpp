@@ -42,7 +42,7 @@ Where the processes' engines have certificates (TROUPE_ENGINE_TLS_CERTIFICATE, _
 variables: they meet here.
 
 Exit status: that of the first process that failed, 128 + n if signal n ended it; 127 if there is no such program, 126 if it cannot be
-executed; 128 + n if signal n interrupted all.)";
+executed; 130 if an interrupt or SIGTERM ended all.)";
 
 constexpr int most_processes = 65536;
 constexpr double most_grace = 86400;

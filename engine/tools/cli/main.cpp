@@ -72,7 +72,9 @@ std::span<const exit_status> exit_statuses() {
        {exit_wrong, "wrong results, or a score that does not verify"},
        {exit_usage, "the command line, a configuration or a file cannot be followed"},
        {exit_failed, "failed while running: also output that cannot be written, and memory that ran out"},
-       {exit_interrupted, "interrupted (SIGINT or SIGTERM)"}}};
+       {exit_interrupted,
+        "interrupted (SIGINT or SIGTERM); in the first milliseconds, before the program's own code runs, "
+        "the system's default holds: ended by the signal, 143 of SIGTERM"}}};
   return all;
 }
 

@@ -316,7 +316,7 @@ private:
   void on_end(const command& what, int ended) {
     const bool killed = WIFSIGNALED(ended);
     const int code = killed ? 128 + WTERMSIG(ended) : WEXITSTATUS(ended);
-    if (code == 0 || first_failure_ || problem_) return;
+    if (code == 0 || first_failure_ || problem_ || (killed && is_ours(WTERMSIG(ended)))) return;
     first_failure_ = code;
     if (interrupted_ != 0) return;
     const bool piped = killed && WTERMSIG(ended) == SIGPIPE;
@@ -327,6 +327,9 @@ private:
     later_.clear();
     if (!running_.empty()) deadline_ = clock::now() + how_.grace;
   }
+
+  /// It was passed on, or is what we send after an interrupt: no failure of the process.
+  bool is_ours(int signal) const { return interrupted_ != 0 && (signal == interrupted_ || signal == SIGKILL); }
 
   void say_end(const command& what, int ended) {
     const bool killed = WIFSIGNALED(ended);
@@ -340,7 +343,7 @@ private:
   int status() const {
     const bool failed_to_write = unwritten(out_) || unwritten(err_);
     if (first_failure_ && !(failed_to_write && *first_failure_ == 128 + SIGPIPE)) return *first_failure_;
-    if (interrupted_ != 0) return 128 + interrupted_;
+    if (interrupted_ != 0) return 128 + (interrupted_ == SIGTERM ? SIGINT : interrupted_);  // as every command has it
     return failed_to_write ? 3 : 0;
   }
 
