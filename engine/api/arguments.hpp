@@ -335,6 +335,22 @@ Result refused() {
   return {};
 }
 
+/// For an exception specification, which is looked at before the compiler says what is wrong with an argument that has no type.
+template <class First>
+constexpr bool refused_in_braces() {
+  static_assert(
+      never<First>,
+      "troupe: options in braces are .deadline (with a unit: 1s), .level, .choreography, .protocol, .tag and "
+      ".agreement, in this order; of an overloaded function, such as std::max<float>, a lambda says which one");
+  return true;
+}
+/// What a call begins with if no form takes one of its arguments that have no type: a list in braces, or the name of several functions. Any form that
+/// takes the call is a better match. Without this one the compiler would list them all.
+struct anything {
+  template <class First>
+  anything(const First&) noexcept(refused_in_braces<First>());
+};
+
 template <class Result, class... A>
 Result refused_as_temporary() {
   static_assert(never<A...>,

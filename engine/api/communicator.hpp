@@ -93,7 +93,7 @@ public:
   // -- collectives ----------------------------------------------------------------------------------------------------
 
 // Each form once for any arguments, and once for each number of arguments before options that are written in braces:
-// all_reduce(data, sum, {.deadline = 1s}).
+// all_reduce(data, sum, {.deadline = 1s}). Those with "..." are never defined: they refuse what no other form takes, in one sentence.
 #define TROUPE_LIST(...) __VA_ARGS__
 #define TROUPE_FORMS(NAME, TYPES, PARAMETERS, ARGUMENTS)                                                               \
   template <TROUPE_LIST TYPES>                                                                                         \
@@ -147,6 +147,9 @@ public:                                                                         
   [[nodiscard]] persistent NAME##_init(A&&... a) {                                                                     \
     return prepare(lasting_##NAME(std::forward<A>(a)...));                                                             \
   }                                                                                                                    \
+  static void NAME(detail::anything, ...);                                                                             \
+  static request NAME##_async(detail::anything, ...);                                                                  \
+  static persistent NAME##_init(detail::anything, ...);                                                                \
   TROUPE_FORMS(NAME, (class A0), (A0 && a0, call_options o), (std::forward<A0>(a0), std::move(o)))                     \
   TROUPE_FORMS(NAME, (class A0, class A1), (A0 && a0, A1 && a1, call_options o),                                       \
                (std::forward<A0>(a0), std::forward<A1>(a1), std::move(o)))                                             \
@@ -229,15 +232,19 @@ private:                                                                        
 
   /// Sends to one rank and receives from another at once. The ranges may be of different sizes, and must not overlap
   /// (errc::buffers_overlap).
-  template <buffer S, output_buffer R>
+  template <class S, class R>
   void send_recv(S&& out, rank_t to, R&& in, rank_t from, call_options options = {}) {
-    exchange(detail::incoming(std::forward<R>(in), from, options), detail::outgoing(std::forward<S>(out), to, options));
+    if constexpr (buffer<S> && output_buffer<R>)
+      exchange(detail::incoming(std::forward<R>(in), from, options),
+               detail::outgoing(std::forward<S>(out), to, options));
+    else detail::refused<call_description, S, R>();
   }
 
   /// The same with one range for both: what it held is sent, and what is received replaces it. Cost: a copy of what is sent.
-  template <output_buffer B>
+  template <class B>
   void send_recv_replace(B&& data, rank_t to, rank_t from, call_options options = {}) {
-    replace(calls::recv(data, from, options), calls::send(data, to, options));
+    if constexpr (output_buffer<B>) replace(calls::recv(data, from, options), calls::send(data, to, options));
+    else detail::refused<call_description, B>();
   }
 
   /// The other forms of both, as of a collective. What is sent by a replacing one is copied when it begins.

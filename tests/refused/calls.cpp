@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Calls that do not compile. tests/checks/refused.sh compiles this file once for each CASE and looks for the sentence behind it.
+#include <algorithm>
+#include <chrono>
 #include <list>
 #include <string>
 #include <vector>
@@ -49,5 +51,24 @@ void call(troupe::communicator& comm, std::vector<float>& in, std::vector<float>
 #elif CASE == 12
   short small = 1;
   comm.all_reduce(small);  // integers of 1, 4 and 8 bytes
+#elif CASE == 13
+  const std::vector<float> fixed(4);
+  comm.send_recv(out, 1, fixed, 1);  // an output is not const
+#elif CASE == 14
+  comm.send_recv(std::list<float>{}, 1, in, 1);  // ranges are contiguous
+#elif CASE == 15
+  const std::vector<float> fixed(4);
+  comm.send_recv_replace(fixed, 1, 1);  // an output is not const
+#elif CASE == 16
+  comm.all_reduce(in, troupe::sum, {.deadlin = std::chrono::seconds{1}});  // options in braces are (and the list's own)
+#elif CASE == 17
+  comm.all_reduce(in, out, {.deadline = 1});  // with a unit (and the list's own)
+#elif CASE == 18
+  static_cast<void>(comm.broadcast_async(in, 0, {.tags = 1}));  // options in braces are (and the list's own)
+#elif CASE == 19
+  static_cast<void>(comm.all_gather_init(
+      in, out, {.deadlin = std::chrono::seconds{1}}));  // options in braces are (and the list's own)
+#elif CASE == 20
+  comm.all_reduce(in, std::max<float>);  // a lambda says which one (and the name's own)
 #endif
 }
