@@ -11,6 +11,14 @@ namespace {
 
 constexpr std::chrono::seconds late_pieces{5};
 
+std::string late_text(const operation& op, const rank_state_options& of) {
+  std::string text = "waiting for more than " + std::to_string(late_pieces.count()) + " s: " + of.communicator + ", " +
+                     op.title() + ": rank " + std::to_string(of.rank) + ": ";
+  const auto lines = unready_pieces(*op.parts);
+  for (const std::string& line : lines) text += (&line == &lines.front() ? "" : ", ") + line;
+  return text;
+}
+
 }  // namespace
 
 // -- over memory that ranks share ------------------------------------------------------------------------------------------
@@ -123,11 +131,9 @@ steady_time rank_state::look_for_late_pieces(operation& op, steady_time now, ran
   if (std::exchange(of.unready_then, unready) != unready) of.unready_since = now;
   if (now < of.unready_since + late_pieces) return of.unready_since + late_pieces;
   of.told_late = true;
-  std::string text = "waiting for more than " + std::to_string(late_pieces.count()) + " s: " + options_.communicator +
-                     ", " + op.title() + ": rank " + std::to_string(options_.rank) + ": ";
-  const auto lines = unready_pieces(of);
-  for (const std::string& line : lines) text += (&line == &lines.front() ? "" : ", ") + line;
-  out.warn(text);
+  try {
+    out.warn(late_text(op, options_));
+  } catch (const std::bad_alloc&) {}  // then the log does without
   return no_deadline;
 }
 

@@ -56,9 +56,10 @@ namespace troupe::actors {
 
 /// How long an operation may take before the membership is told of it, which costs every rank several messages …
 inline constexpr std::chrono::nanoseconds long_wait = std::chrono::milliseconds{5};
-/// … so where hundreds of ranks share few cores, and each has its turn only after all others, it may take longer.
-constexpr std::chrono::nanoseconds long_wait_of(int ranks, int cores) {
-  return long_wait * std::max(1, ranks / (16 * std::max(1, cores)));
+/// … so where hundreds of threads share few cores, and each has its turn only after all others, it may take longer, up to 200 ms.
+/// @param threads that wait for each other @param cores that they may use
+constexpr std::chrono::nanoseconds long_wait_of(int threads, int cores) {
+  return long_wait * std::clamp(threads / (16 * std::max(1, cores)), 1, 40);
 }
 
 struct rank_state_options {
@@ -74,7 +75,7 @@ struct rank_state_options {
   bool tells_history = true;                        ///< false only in a simulation that has to notice it
   /// There are no more cores than ranks: every other thread takes one from them, such as the NIC's, to which who waits gives way.
   bool crowded = false;
-  std::chrono::nanoseconds patience = long_wait;  ///< long_wait_of()
+  std::chrono::nanoseconds patience = long_wait;  ///< see long_wait_of()
   /// Of a communicator of several hosts, whose board is of this one's ranks: the rank's number there. −1: it is of all ranks.
   rank_t on_host = -1;
 };

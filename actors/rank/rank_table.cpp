@@ -7,11 +7,11 @@
 
 namespace troupe::actors {
 
-namespace {
 int ranks_here(const rank_table_options& o) {
   return o.ranks - static_cast<int>(std::count(o.elsewhere.begin(), o.elsewhere.end(), true));
 }
 
+namespace {
 std::unique_ptr<slot_board> make_board(const rank_table_options& o, const waiting_policy& waiting) {
   if (!o.boards && o.of_host == 0) return nullptr;
   const int ranks = o.of_host > 0 ? o.of_host : o.ranks;

@@ -38,6 +38,9 @@ struct rank_table_options {
   std::vector<bool> elsewhere{};              ///< by rank: it lives in another process; empty: all live here
 };
 
+/// How many ranks live in this process.
+int ranks_here(const rank_table_options& o);
+
 class rank_table final : private rank_host {
 public:
   /// @param out makes the outbox of a rank. The others outlive the table.
@@ -45,18 +48,18 @@ public:
   rank_table(const rank_table_options& options, arena& memory, rank_threads& threads, MakeOutbox&& out)
       : rank_table(options, threads) {
     rank_host& host = *this;
+    const int waiting = ranks_here(options) + options.neighbours;
     for (rank_t r = 0; r < options.ranks; ++r) {
       if (!options.elsewhere.empty() && options.elsewhere[static_cast<std::size_t>(r)]) continue;
-      cells_.push_back(
-          std::make_unique<rank_cell>(rank_state_options{.rank = r,
-                                                         .ranks = options.ranks,
-                                                         .channels = options.channels,
-                                                         .communicator = options.communicator,
-                                                         .first = options.first,
-                                                         .crowded = options.ranks >= options.cores,
-                                                         .patience = long_wait_of(options.ranks, options.cores),
-                                                         .on_host = of_host_ > 0 ? r % of_host_ : -1},
-                                      memory, spaces_, board_.get(), waiting_, host, out(r)));
+      cells_.push_back(std::make_unique<rank_cell>(rank_state_options{.rank = r,
+                                                                      .ranks = options.ranks,
+                                                                      .channels = options.channels,
+                                                                      .communicator = options.communicator,
+                                                                      .first = options.first,
+                                                                      .crowded = waiting >= options.cores,
+                                                                      .patience = long_wait_of(waiting, options.cores),
+                                                                      .on_host = of_host_ > 0 ? r % of_host_ : -1},
+                                                   memory, spaces_, board_.get(), waiting_, host, out(r)));
       by_rank_[static_cast<std::size_t>(r)] = cells_.back().get();
     }
   }

@@ -19,8 +19,8 @@ struct waiting_policy {
   int spin = 4096;     ///< looks, with a pause between after the first few
   int yields = 0;      ///< then, looks with a yield between
   bool spare = false;  ///< there are cores for further threads
-  /// So many share each core that some of them sleep in most waits. Then whoever goes to sleep should not make a barrier in all threads,
-  /// which interrupts the other cores (1 to 50 µs, as the machine is): whoever wakes makes a fence each time instead (10 ns).
+  /// Eight or more share each core, so that some of them sleep in most waits. Then whoever goes to sleep should not make a barrier in all threads,
+  /// which interrupts the other cores (1 to 50 µs, as the machine is). Whoever wakes makes a fence each time instead (10 ns).
   bool many_sleep = false;
 };
 

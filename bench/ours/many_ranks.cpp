@@ -39,13 +39,14 @@ double cpu_seconds() {
   return of(used.ru_utime) + of(used.ru_stime);
 }
 
-/// Resident bytes, after what was freed has gone back to the system.
+/// Resident bytes, after what was freed has gone back to the system; without pages of files, such as a library's code that is used for the first
+/// time (and of memory that processes share, of which there is none here).
 double resident() {
   malloc_trim(0);
   std::ifstream file("/proc/self/statm");
-  double total = 0, pages = 0;
-  file >> total >> pages;
-  return pages * 4096;
+  double total = 0, pages = 0, of_files = 0;
+  file >> total >> pages >> of_files;
+  return (pages - of_files) * 4096;
 }
 
 enum class work { barrier, all_reduce, all_to_all };

@@ -87,7 +87,7 @@ void communicator_state::open(actors::operation& op, rank_t rank, const caller::
   if (among->fetch_add(1) >= caller::most_open)
     throw error(errc::out_of_memory, title() + ": rank " + std::to_string(rank) + " has " +
                                          std::to_string(caller::most_open) + " " + what +
-                                         " under way already; wait for some of them first");
+                                         " under way or in groups already; wait for some of them first");
 }
 
 void communicator_state::open_collective(actors::operation& op, rank_t rank, const call_description& what) {
@@ -481,8 +481,10 @@ void request::state::begin(actors::operation_ptr op) {
 void request::state::launch(bool open) {
   actors::operation_ptr op = std::move(to_launch);
   const auto from = std::move(member);
-  if (!open)
+  if (!open) {
+    op->close();
     return done->complete(make_failure(errc::engine_closed, "the engine was destroyed before the group was launched"));
+  }
   if (cancel_wanted.load()) op->stalled = true;
   if (cancel_wanted.load() && pair != nullptr) pair->out.stalled = true;
   begin(std::move(op));
@@ -491,6 +493,7 @@ void request::state::launch(bool open) {
 void request::state::give_up() {
   const actors::operation_ptr op = std::move(to_launch);
   member.reset();
+  op->close();
   done->complete(
       make_failure(errc::cancelled, "its group was destroyed inside a callback, where nobody can wait for it"));
 }

@@ -61,7 +61,7 @@ struct grow_options {
 ///
 /// Every collective comes in four forms with the arguments that engine/api/calls.hpp describes:
 ///   all_reduce(args…)              blocking; throws error
-///   all_reduce_async(args…)        returns a request; throws only for arguments that are wrong on this rank alone
+///   all_reduce_async(args…)        returns a request; throws only for arguments that are wrong on this rank alone, and for too many requests
 ///   all_reduce_async(group, args…) joins the group, launched with it
 ///   all_reduce_init(args…)         returns a persistent operation, checked and planned once and started many times
 /// and, those that move data in equal blocks, partitioned (partitioned.hpp): all_reduce_init(args…, partitions(k)).
@@ -70,7 +70,8 @@ struct grow_options {
 /// A collective that is refused on one rank alone (a null buffer, a bad root …) throws there at once. It counts as that rank's call all
 /// the same: on the other ranks the operation fails with errc::peer_refused, which names the rank and its reason, and all go on with
 /// the next one. In a group it keeps its place. No calls are: a refused …_init; a refused send or receive, whose peer waits on; one more
-/// than the 8192 collectives, or 8192 sends and receives, that a rank may have under way (errc::out_of_memory: wait for some, and call it again); and
+/// than the 8192 collectives of the second and third form, or 8192 sends and receives, that a rank may have under way or in groups
+/// (errc::out_of_memory: wait for some, and call it again); and
 /// what no rank can do (errc::unsupported, unsupported_type: a misspelt choreography …) in an …_async form outside of engine::run.
 /// Whoever calls for all ranks from one thread would be told the same of each, and may stop at the first; other ranks that called
 /// something else wait until this one has called or left. Blocking, or on a thread of engine::run, it is a call like any other.
@@ -147,9 +148,12 @@ public:                                                                         
   [[nodiscard]] persistent NAME##_init(A&&... a) {                                                                     \
     return prepare(lasting_##NAME(std::forward<A>(a)...));                                                             \
   }                                                                                                                    \
-  static void NAME(detail::anything, ...);                                                                             \
-  static request NAME##_async(detail::anything, ...);                                                                  \
-  static persistent NAME##_init(detail::anything, ...);                                                                \
+  template <class = void>                                                                                              \
+  void NAME(detail::anything, ...);                                                                                    \
+  template <class = void>                                                                                              \
+  request NAME##_async(detail::anything, ...);                                                                         \
+  template <class = void>                                                                                              \
+  persistent NAME##_init(detail::anything, ...);                                                                       \
   TROUPE_FORMS(NAME, (class A0), (A0 && a0, call_options o), (std::forward<A0>(a0), std::move(o)))                     \
   TROUPE_FORMS(NAME, (class A0, class A1), (A0 && a0, A1 && a1, call_options o),                                       \
                (std::forward<A0>(a0), std::forward<A1>(a1), std::move(o)))                                             \

@@ -92,7 +92,7 @@ struct communicator_state : std::enable_shared_from_this<communicator_state> {
   /// What one rank's caller has set, and remembers.
   struct caller {
     using counter = std::shared_ptr<std::atomic<int>>;
-    // Under way: sends and receives, and collectives that nobody waited for when he called them. Each costs memory here and, unmatched, at peers.
+    // Under way: sends and receives, and collectives begun by …_async or in a group. Each costs memory here and, unmatched, at peers.
     const counter open_pairs = std::make_shared<std::atomic<int>>(0),
                   open_collectives = std::make_shared<std::atomic<int>>(0);
     static constexpr int most_open = 8192;
@@ -137,7 +137,7 @@ struct communicator_state : std::enable_shared_from_this<communicator_state> {
   actors::operation_ptr prepare(rank_t rank, call_description what, caller_waits waits);
   template <class Title>
   static void open(actors::operation& op, rank_t rank, const caller::counter& among, const char* what, Title&& title);
-  /// Counts it among the rank's collectives that nobody waits for yet. Throws error(out_of_memory): they are too many; then it is no call.
+  /// Counts it among the rank's collectives under way. Throws error(out_of_memory): they are too many; then it is no call.
   void open_collective(actors::operation& op, rank_t rank, const call_description& what);
   /// The same of a description that has been checked. @param known its plan; null: not asked for yet
   void prepare_checked(actors::operation& op, rank_t rank, call_description&& what, caller_waits waits,

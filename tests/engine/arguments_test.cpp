@@ -190,6 +190,9 @@ TEST_CASE("options in braces, in every form") {
   comm.all_reduce(v, sum, {.deadline = 1s});
   comm.all_reduce(v, {.deadline = 1s});
   comm.barrier({.deadline = 1s});
+  comm.barrier({1s});
+  comm.barrier_async({1s}).wait();
+  comm.all_reduce(v, sum, {1s});
   comm.all_reduce_async(v, sum, {.deadline = 1s}).wait();
   group all;
   comm.all_reduce_async(all, v, sum, {.deadline = 1s});

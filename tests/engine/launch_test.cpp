@@ -509,6 +509,15 @@ TEST_CASE("launch --hosts: exit status, signals and what is left behind") {
   CHECK(o.code == 128 + 9);
   CHECK(sorted_lines(o.out) == std::vector<std::string>{"[1] told", "[2] told"});
   check_says(o.err, "process 0 on localhost ended with exit status 137");
+  // The launcher is interrupted; what its signal ends on another host comes back as an exit status.
+  const std::string line =
+      "'" TROUPE_PROGRAM "' launch --hosts '" + hosts + "' " +
+      sh(": >" + ready + "b$TROUPE_RANK; while :; do sleep 0.05; done") +
+      " >/dev/null 2>&1 </dev/null & launcher=$!; while [ $(ls " + ready +
+      "b? 2>/dev/null | wc -l) != 3 ]; do sleep 0.01; done; kill -s TERM $launcher; wait $launcher";
+  const int status = std::system(line.c_str());
+  CHECK(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 130);
   o = run("launch --hosts '" + hosts + "' ./no_such_program");
   CHECK(o.code == 127);
   // The helpers see the end of their input, and kill what is left.

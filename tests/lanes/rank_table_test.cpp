@@ -38,6 +38,16 @@ TEST_CASE("blocking and asynchronous operations of several threads keep their or
   }
 }
 
+TEST_CASE(
+    "where many ranks share each core, their board does without barriers in all threads, and a wait is long later") {
+  house few(15), many(16), hundred(128);  // on two cores
+  const auto state = [](house& of) -> rank_state& { return of.table().at(0).state(); };
+  CHECK(state(few).port()->board().uses_membarrier() == slots_have_membarrier());
+  CHECK_FALSE(state(many).port()->board().uses_membarrier());
+  CHECK(state(many).patience() == 5ms);
+  CHECK(state(hundred).patience() == 20ms);
+}
+
 TEST_CASE("rooted operations whose root moves on, among others that come again and again") {
   for (const agreement_form form : agreement_forms)
     for (const int ranks : {2, 3}) {

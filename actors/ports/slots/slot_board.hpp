@@ -29,8 +29,9 @@
 // registered. For a given writer that barrier falls before W3, and then W3 sees S1 and the writer wakes the sleeper (S4 does not sleep if
 // the ticket has changed already); or it falls behind W3, hence behind W1, and S3 sees the slots. So the price is paid by the one who is
 // going to sleep anyway, and a writer pays one load.
-// Between more processes than cores those pay that others wait for: each barrier interrupts the other cores. So it is where many ranks of one
-// process share each core. There, and without membarrier (an old kernel, another system), S2 and W2 are full fences of the two threads themselves: either S3 sees the slots, or W3 sees `sleeping`.
+// Each barrier interrupts the other cores, so where many ranks share them it is a rank that others wait for which pays. Boards between more
+// processes than cores do without, so do those of one process with eight ranks a core or more, and all where the system has no membarrier:
+// S2 and W2 are full fences of the two threads themselves. Either S3 sees the slots, or W3 sees `sleeping`.
 // ThreadSanitizer knows neither; for it S1 and W3 are read-modify-writes of `sleeping`: they come in one order, and the later one sees
 // the earlier one and all that was before it.
 // Who sleeps until a message of the pair board has moved (ports/pairs) needs no S2: there W3 is such a read-modify-write everywhere, since its writer

@@ -42,7 +42,7 @@ Where the processes' engines have certificates (TROUPE_ENGINE_TLS_CERTIFICATE, _
 variables: they meet here.
 
 Exit status: that of the first process that failed, 128 + n if signal n ended it; 127 if there is no such program, 126 if it cannot be
-executed; 130 if an interrupt or SIGTERM ended all.)";
+executed. After an interrupt or SIGTERM 130, after another signal n 128 + n, unless a process ended with a status of its own, not 0.)";
 
 constexpr int most_processes = 65536;
 constexpr double most_grace = 86400;

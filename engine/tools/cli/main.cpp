@@ -146,8 +146,10 @@ int report(const CLI::App& program, const CLI::ParseError& problem) {
   std::string command = "troupe";
   const CLI::App* at = &program;
   for (const CLI::App* sub : program.get_subcommands()) command += " " + sub->get_name(), at = sub;
-  std::string sentence = dynamic_cast<const CLI::ExtrasError*>(&problem) != nullptr ? about_unknown_option(*at) : "";
-  if (sentence.empty()) sentence = about_file_of_json(*at);
+  const bool extras = dynamic_cast<const CLI::ExtrasError*>(&problem) != nullptr;
+  std::string sentence = extras ? about_unknown_option(*at) : "";
+  if (sentence.empty() && (extras || std::string_view{problem.what()}.find("--json") != std::string_view::npos))
+    sentence = about_file_of_json(*at);
   if (sentence.empty()) sentence = problem.what() + std::string{"; see"};
   std::cerr << command << ": " << sentence << " `" << command << " --help`\n";
   return exit_usage;

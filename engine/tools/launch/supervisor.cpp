@@ -316,7 +316,9 @@ private:
   void on_end(const command& what, int ended) {
     const bool killed = WIFSIGNALED(ended);
     const int code = killed ? 128 + WTERMSIG(ended) : WEXITSTATUS(ended);
-    if (code == 0 || first_failure_ || problem_ || (killed && is_ours(WTERMSIG(ended)))) return;
+    // What a signal ended on another host comes back as 128 + its number (commands.cpp).
+    const int signal = killed ? WTERMSIG(ended) : what.remote() && code > 128 ? code - 128 : 0;
+    if (code == 0 || first_failure_ || problem_ || is_ours(signal)) return;
     first_failure_ = code;
     if (interrupted_ != 0) return;
     const bool piped = killed && WTERMSIG(ended) == SIGPIPE;

@@ -25,9 +25,9 @@ struct supervision {
   bool say_status = true;                 ///< tell who ended with which exit status; else only ends by a signal
 };
 
-/// The exit status of the first process that failed, 128 + n if signal n ended it, 126 or 127 if the program could not be executed; else,
-/// also if the signal that was passed on ended processes, 130 if SIGINT or SIGTERM interrupted the job, 128 + n if another signal n did;
-/// else 3 if the output could not be written; else 0.
+/// The exit status of the first process that failed, 128 + n if signal n ended it, 126 or 127 if the program could not be executed; what a signal
+/// that was passed on has ended does not count as failed. Else 130 if SIGINT or SIGTERM interrupted the job, 128 + n if another signal n did.
+/// Else 3 if the output could not be written; else 0.
 /// Throws errc::io if there are no processes or descriptors to be had, after what had been started has ended.
 int supervise(const std::vector<command>& commands, const supervision& how, const held_signals& signals,
               const guardian& guard);

@@ -44,7 +44,7 @@ class study_page {
     this.choreographies = [];
     this.drawings = [];
     this.build();
-    this.address = new address(this);
+    this.address = new address(this, how.known);
     this.changed();
   }
 
@@ -79,7 +79,7 @@ class study_page {
     this.ends.abort();
     this.address.stop();
     document.querySelector("main").replaceChildren();
-    window.troupe_page = new study_page(docs, how);
+    window.troupe_page = new study_page(docs, {...how, known: this.address.known});
     return window.troupe_page;
   }
 

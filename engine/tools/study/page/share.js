@@ -21,9 +21,11 @@ const asked_size = () => parsed_bytes(new URLSearchParams(location.hash.slice(1)
  * not show the whole run, &grid=4 if ranks stand in rows of four. Whoever opens such an address sees that.
  */
 class address {
-  constructor(page) {
+  /** @param known the address as it was heard last, where another page was before; what the reader has entered since is about to be heard */
+  constructor(page, known = location.hash) {
     this.page = page;
     this.read();
+    this.known = known;
     page.listen(window, "hashchange", () => {
       if (location.hash === this.known) return;
       const bytes = page.sizes.includes(asked_size()) ? asked_size() : page.runs[0].document.bytes;
