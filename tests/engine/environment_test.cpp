@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <string>
 
 #include <unistd.h>
@@ -18,18 +19,23 @@ using namespace troupe;
 
 namespace {
 
-/// Set while it lives. Tests of an executable run one after the other.
+/// Set while it lives, and then as it was before. Tests of an executable run one after the other.
 class variable {
 public:
   variable(std::string name, const std::string& value) : name_(std::move(name)) {
+    if (const char* before = std::getenv(name_.c_str())) before_ = before;
     setenv(name_.c_str(), value.c_str(), 1);
   }
-  ~variable() { unsetenv(name_.c_str()); }
+  ~variable() {
+    if (before_) setenv(name_.c_str(), before_->c_str(), 1);
+    else unsetenv(name_.c_str());
+  }
   variable(const variable&) = delete;
   variable& operator=(const variable&) = delete;
 
 private:
   std::string name_;
+  std::optional<std::string> before_;
 };
 
 std::string variable_of(std::string_view key) {

@@ -886,7 +886,7 @@ TEST_CASE("what one pass over all ranks' buffers can do is done by the callers t
       CAPTURE(name(what));
       const auto made = p.plan_for(call_of(what, 100'000), layout::flat(ranks));
       CHECK(made->choreography == "fused");
-      CHECK(made->protocol() == message_protocol::direct);
+      REQUIRE(made->protocol() == message_protocol::direct);
       CHECK(made->direct_program_of_all() == made->direct_program_of_all());  // one for all ranks
     }
   for (const int ranks : {65, 300}) CHECK(p.plan_for(all_reduce_of(1 << 20), layout::flat(ranks))->direct());

@@ -28,8 +28,8 @@ class clock {
 }
 
 class study_page {
-  /** Of the documents; `bytes`: the size of theirs that is shown; `first_alone`: the second one was opened in this page. */
-  constructor(docs, {bytes = NaN, first_alone = false} = {}) {
+  /** Of the documents; `bytes`: the size of theirs that is shown; `first_alone`: the second one was opened in this page; `known`: see address. */
+  constructor(docs, {bytes = NaN, first_alone = false, known} = {}) {
     const runs = docs.map((doc, i) => new study_run(doc, docs.length > 1 ? "AB"[i] : "", bytes));
     this.runs = runs;
     this.bytes = bytes;
@@ -44,7 +44,7 @@ class study_page {
     this.choreographies = [];
     this.drawings = [];
     this.build();
-    this.address = new address(this, how.known);
+    this.address = new address(this, known);
     this.changed();
   }
 
