@@ -2,6 +2,7 @@
 // The calls of an exchange, and its rounds.
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "engine/experts/expert_inside.hpp"
@@ -12,6 +13,17 @@ namespace troupe {
 
 namespace {
 std::string number(std::size_t n) { return std::to_string(n); }
+
+/// @param which expert_exchange::inside::call
+std::string name_of_call(std::uint64_t which) {
+  constexpr std::array names{"dispatch()",         "combine()",
+                             "combine_backward()", "dispatch_backward()",
+                             "start_dispatch()",   "what a flow's node of gradients does",
+                             "profile()",          "what follows start_dispatch()"};
+  return names.at(which);
+}
+
+constexpr const char* in_one_order = "; all ranks make the same calls of an exchange in the same order";
 }  // namespace
 
 void expert_exchange::inside::lost(rank_t rank) {
@@ -22,33 +34,71 @@ void expert_exchange::inside::lost(rank_t rank) {
 
 // -- rounds ---------------------------------------------------------------------------------------------------------------
 
-/// @pre all_words_ are those of a round
-void expert_exchange::inside::refuse_if_any(const std::string& wrong) {
+std::string expert_exchange::inside::calls_that_differ(std::size_t rank, std::uint64_t its) const {
+  const std::uint64_t differs = its ^ call_word();
+  std::string what;
+  if ((differs & 7) != 0) what = name_of_call(its & 7);
+  else if (differs >> 4 != 0) what = "the same of another exchange";
+  else what = "the same after other calls than this rank has made";
+  return "expert_exchange: rank " + number(static_cast<std::size_t>(rank_)) + " calls " +
+         name_of_call(call_word() & 7) + ", and rank " + number(rank) + " " + what + in_one_order;
+}
+
+/// Where the communicator has found that calls differ, it names collectives that the caller has not called. @pre in a handler
+std::exception_ptr expert_exchange::inside::why_failed() const {
+  try {
+    throw;
+  } catch (const error& e) {
+    const std::string text = e.what();
+    if (e.code_value() != errc::mismatch || text.starts_with("expert_exchange:")) return std::current_exception();
+    return std::make_exception_ptr(error(
+        errc::mismatch, "expert_exchange: rank " + number(static_cast<std::size_t>(rank_)) + " calls " +
+                            name_of_call(static_cast<std::uint64_t>(calling_)) + ", and not all ranks do" +
+                            in_one_order + ". In the words of the collectives that these calls are made of: " + text));
+  } catch (...) {
+    return std::current_exception();
+  }
+}
+
+void expert_exchange::inside::check_words(const std::string& wrong, int shift) {
   const auto by = std::find(all_words_.begin(), all_words_.end(), refused);
-  if (wrong.empty() && by == all_words_.end()) return;
+  const std::uint64_t fits = call_word() << shift >> shift;
+  const auto other =
+      std::find_if(all_words_.begin(), all_words_.end(), [&](std::uint64_t w) { return w >> shift != fits; });
+  if (wrong.empty() && other == all_words_.end()) return;
+  // All ranks are here, so nobody reads any more; and all go on from here alike.
   refusing_ = true;
+  last_ = kind::none;
   if (!wrong.empty()) throw error(errc::invalid_argument, wrong);
-  throw error(errc::peer_refused, "expert_exchange: rank " + number(static_cast<std::size_t>(by - all_words_.begin())) +
-                                      " refused this call; its own error says why");
+  if (by != all_words_.end())
+    throw error(errc::peer_refused, "expert_exchange: rank " +
+                                        number(static_cast<std::size_t>(by - all_words_.begin())) +
+                                        " refused this call; its own error says why");
+  routed_ = false;
+  throw error(errc::mismatch, calls_that_differ(static_cast<std::size_t>(other - all_words_.begin()), *other >> shift));
 }
 
 void expert_exchange::inside::round(const std::string& wrong) {
-  const std::uint64_t mine_word = wrong.empty() ? 0 : refused;
+  const std::uint64_t mine_word = wrong.empty() ? call_word() : refused;
   mine().finished.store(rounds_, std::memory_order_release);
   comm_.all_gather(mine_word, all_words_, how_to_call());
   ++rounds_;
-  refuse_if_any(wrong);
+  check_words(wrong);
 }
 
 /// What the last call of this kind has shown, all have read.
 void expert_exchange::inside::before(kind what) {
+  in_before_ = true;
   if (last_ == what) round({});
+  in_before_ = false;
   last_ = what;
 }
 
-expert_exchange::inside::clock::time_point expert_exchange::inside::begin_call() {
+expert_exchange::inside::clock::time_point expert_exchange::inside::begin_call(call which) {
   const auto begin = clock::now();
-  if (first_call_ == clock::time_point{}) first_call_ = begin;
+  calling_ = which;
+  in_before_ = false;
+  if (first_call_ == clock::time_point{} && which != call::profile) first_call_ = begin;
   refusing_ = false;
   return begin;
 }
@@ -59,7 +109,7 @@ void expert_exchange::inside::call_failed() {
     mine().finished.store(rounds_, std::memory_order_release);
     return;
   }
-  failed_ = std::current_exception();
+  failed_ = why_failed();
   routed_ = false;
   give_up_early();
   mine().finished.store(~std::uint64_t{0}, std::memory_order_release);
@@ -67,6 +117,7 @@ void expert_exchange::inside::call_failed() {
 
 void expert_exchange::inside::call_ended(clock::time_point begin) {
   mine().finished.store(rounds_, std::memory_order_release);
+  if (calling_ == call::profile) return;  // it is no exchange
   const auto end = clock::now();
   did_.exchanging += end - begin;
   did_.altogether = end - first_call_;
@@ -130,7 +181,7 @@ void* expert_exchange::inside::token_room(std::size_t n, datatype type) {
 expert_exchange::rows_here expert_exchange::inside::dispatch(const std::byte* tokens, std::size_t elements,
                                                              datatype type, std::span<const std::int32_t> ids,
                                                              std::span<const float> weights) {
-  perform([&] {
+  perform(call::dispatch, [&] {
     finish_early();
     before(kind::dispatch);
     routed_ = in_parts_ = false;
@@ -159,7 +210,7 @@ expert_exchange::rows_here expert_exchange::inside::dispatch(const std::byte* to
 
 void expert_exchange::inside::combine(const std::byte* results, std::size_t elements, std::byte* output,
                                       std::size_t output_elements, datatype type, bool weighted) {
-  perform([&] {
+  perform(weighted ? call::combine : call::dispatch_backward, [&] {
     finish_early();
     before(kind::combine);
     std::string wrong;
@@ -181,7 +232,7 @@ void expert_exchange::inside::combine(const std::byte* results, std::size_t elem
 expert_exchange::rows_here expert_exchange::inside::backward(const std::byte* gradient, std::size_t elements,
                                                              const std::byte* results, std::size_t result_elements,
                                                              std::span<float> weight_gradient, datatype type) {
-  perform([&] {
+  perform(call::combine_backward, [&] {
     finish_early();
     before(kind::dispatch);
     std::string wrong = wrong_rows("gradients", gradient, elements, tokens_, type);
@@ -224,7 +275,11 @@ void expert_exchange::inside::reset_profile() {
 }
 
 expert_profile expert_exchange::inside::profile() {
-  if (early_ && !failed_) perform([&] { finish_early(); });
+  if (!failed_)
+    perform(call::profile, [&] {
+      finish_early();
+      round({});
+    });
   const auto e = static_cast<std::size_t>(experts_), n = static_cast<std::size_t>(ranks_);
   constexpr std::size_t words = 8;
   std::vector<std::uint64_t> mine{did_.tokens,

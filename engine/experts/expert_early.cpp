@@ -248,7 +248,7 @@ void expert_exchange::inside::start(const std::byte* tokens, std::size_t element
   if (!early_)
     throw error(errc::invalid_argument, "expert_exchange: start_dispatch() on rank " + std::to_string(rank_) +
                                             ": the exchange was made without expert_options::starts_early");
-  perform([&] {
+  perform(call::start_dispatch, [&] {
     finish_early();
     early_->keeps = std::move(keeps);
     if (last_ == kind::dispatch) round({});  // others may still read what it has shown
@@ -363,7 +363,7 @@ std::optional<expert_exchange::part_here> expert_exchange::inside::next_part(dat
     throw error(errc::invalid_argument, "expert_exchange: next_arrived() of " + std::string{name(type)} +
                                             ", and the exchange was made for " + std::string{name(options_.type)});
   std::optional<part_here> part;
-  perform([&] {
+  perform(call::of_parts, [&] {
     while (!part) {
       const std::optional<rank_t> source = take_next();
       if (!source) break;
@@ -387,7 +387,7 @@ std::optional<expert_exchange::part_here> expert_exchange::inside::next_part(dat
 bool expert_exchange::inside::has_arrived(rank_t peer) {
   early& e = started("arrived()");
   check_peer("arrived()", peer);
-  perform([&] { look(); });
+  perform(call::of_parts, [&] { look(); });
   return e.of[static_cast<std::size_t>(peer)].is != early::stage::awaited;
 }
 
@@ -408,7 +408,7 @@ void expert_exchange::inside::ready(rank_t peer) {
                     (is == early::stage::ready && e.came.of[static_cast<std::size_t>(peer)].all > 0
                          ? ", which was made ready before"
                          : ", which next_arrived() has not given out"));
-  perform([&] {
+  perform(call::of_parts, [&] {
     tell_ready(peer);
     look();
   });
@@ -436,7 +436,7 @@ void expert_exchange::inside::combine_early(std::byte* output, std::size_t eleme
   }
   if (const std::string wrong = wrong_rows("output", output, elements, tokens_, type); !wrong.empty())
     throw error(errc::invalid_argument, wrong);
-  perform([&] {
+  perform(call::of_parts, [&] {
     combine_all();
     read_others([&] {
       find_results_of(rank_);

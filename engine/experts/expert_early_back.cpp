@@ -35,7 +35,7 @@ void expert_exchange::inside::exchange_record(record& with) {
 
 void expert_exchange::inside::start_back(record& of, std::shared_ptr<void> keeps, const std::byte* gradient,
                                          std::uint64_t tiles) {
-  perform([&] {
+  perform(call::start_back, [&] {
     finish_early();
     if (last_ == kind::dispatch) round({});  // others may still read what it has shown
     last_ = kind::none;
@@ -75,7 +75,7 @@ void expert_exchange::inside::take_gradients_of(rank_t source, const entry_lists
 std::optional<expert_exchange::part_here> expert_exchange::inside::next_gradients() {
   early& e = started("next_gradients()");
   std::optional<part_here> part;
-  perform([&] {
+  perform(call::of_parts, [&] {
     while (!part && e.next < ranks_) {
       const auto s = static_cast<std::size_t>(e.next);
       if (e.of[s].is == early::stage::awaited || e.of[s].is == early::stage::come) {
@@ -122,7 +122,7 @@ void expert_exchange::inside::combine_back(record& of, std::byte* output, std::s
       }
     }
   };
-  perform([&] {
+  perform(call::of_parts, [&] {
     combine_all();
     read_others([&] {
       find_results_of(rank_);

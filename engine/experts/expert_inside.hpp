@@ -84,6 +84,17 @@ struct entry_lists {
 struct TROUPE_INTERNAL expert_exchange::inside {
   using clock = std::chrono::steady_clock;
   enum class kind : std::uint8_t { none, dispatch, combine };
+  /// What a caller has called. One that all ranks make together is in the words of its rounds.
+  enum class call : std::uint8_t {
+    dispatch,
+    combine,
+    combine_backward,
+    dispatch_backward,
+    start_dispatch,
+    start_back,
+    profile,
+    of_parts
+  };
   struct early;
   struct record;
 
@@ -220,24 +231,33 @@ struct TROUPE_INTERNAL expert_exchange::inside {
   /// @param wrong why this rank refuses its call; empty: it does not. Throws what the round ends with.
   void round(const std::string& wrong);
   void before(kind what);
-  void refuse_if_any(const std::string& wrong);
-  static constexpr std::uint64_t refused = ~std::uint64_t{0};  ///< as a word of a round
+  /// Throws if this rank or another one refuses the call, or another one is in a different one. @pre all_words_ are `refused`, or call_word() above `shift` bits
+  void check_words(const std::string& wrong, int shift = 0);
+  std::string calls_that_differ(std::size_t rank, std::uint64_t its) const;
+  std::exception_ptr why_failed() const;
+  /// Which exchange, which call, and whether before() has begun this round: no two of them fit each other.
+  std::uint64_t call_word() const {
+    return generation_ << 4 | std::uint64_t{in_before_} << 3 | static_cast<std::uint64_t>(calling_);
+  }
+  static constexpr std::uint64_t refused = ~std::uint64_t{0};  ///< as a word of a round; call_word() never is
+  static constexpr int size_bits = 48;                         ///< of a word that says how many bytes follow
   /// A call: its time, and what becomes of the exchange if it fails.
   template <class Call>
-  void perform(Call&& call) {
+  void perform(call which, Call&& body) {
     if (failed_) std::rethrow_exception(failed_);
     const gate::pass inside_engine{state_of(comm_)->core->door, static_cast<std::size_t>(rank_)};
     if (!inside_engine) refuse_closed();
-    const auto begin = begin_call();
+    const auto begin = begin_call(which);
     try {
-      call();
+      body();
     } catch (...) {
       call_failed();
+      if (failed_) std::rethrow_exception(failed_);
       throw;
     }
     call_ended(begin);
   }
-  clock::time_point begin_call();
+  clock::time_point begin_call(call which);
   void call_failed();
   void call_ended(clock::time_point begin);
   void wait_for_readers() noexcept;
@@ -289,6 +309,8 @@ struct TROUPE_INTERNAL expert_exchange::inside {
   std::size_t token_bytes_ = 0;  ///< as it travels
   std::uint64_t generation_ = 0;
   std::uint64_t rounds_ = 0;  ///< that have ended here
+  call calling_ = call::of_parts;
+  bool in_before_ = false;  ///< this round is before()'s
   bool refusing_ = false;
   std::exception_ptr failed_;
 

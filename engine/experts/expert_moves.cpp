@@ -127,11 +127,12 @@ void expert_exchange::inside::pack_tokens(const std::byte* tokens) {
 /// Sends that, and shows what has come for this domain.
 void expert_exchange::inside::send_tokens(const std::byte* tokens, const std::string& wrong) {
   const auto n = static_cast<std::size_t>(ranks_);
-  for (std::size_t r = 0; r < n; ++r) words_[r] = wrong.empty() ? sizes_[r] : refused;
+  for (std::size_t r = 0; r < n; ++r) words_[r] = wrong.empty() ? call_word() << size_bits | sizes_[r] : refused;
   comm_.all_to_all(words_, all_words_, how_to_call());
-  refuse_if_any(wrong);
+  check_words(wrong, size_bits);
   pack_tokens(tokens);
-  coming_.assign(all_words_.begin(), all_words_.end());
+  coming_.resize(n);
+  for (std::size_t r = 0; r < n; ++r) coming_[r] = all_words_[r] & (~std::uint64_t{0} >> (64 - size_bits));
   exchange_blocks(outgoing_, sizes_, incoming_, coming_);
   came_begins_.resize(n);
   rows_from_.assign(n, 0);

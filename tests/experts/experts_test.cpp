@@ -6,6 +6,8 @@
 #include <array>
 #include <atomic>
 #include <optional>
+#include <span>
+#include <string>
 #include <thread>
 
 #include "bench/harness/counted_heap.hpp"
@@ -137,6 +139,76 @@ TEST_CASE("what one rank refuses is told to the others, and all go on") {
       exchange.combine<float>(got.rows, sums);
       CHECK(sums == tokens);
     });
+  }
+}
+
+TEST_CASE("ranks that make different calls of an exchange are all told so, and what they call") {
+  constexpr std::array names{"dispatch()", "combine()", "combine_backward()", "dispatch_backward()", "profile()"};
+  struct layer_calls {
+    troupe::expert_exchange exchange;
+    std::vector<float> tokens = std::vector<float>(8, 1.0F), sums = std::vector<float>(8);
+    std::vector<std::int32_t> ids;
+    std::span<float> rows, gradients;
+
+    explicit layer_calls(communicator& comm)
+        : exchange(comm.expert_exchange(comm.size(), {.hidden = 8, .deadline = 10s})),
+          ids{comm.size() - 1 - comm.rank()} {}
+    void call(std::size_t which) {
+      if (which == 0) rows = exchange.dispatch<float>(tokens, ids).rows;
+      if (which == 1) exchange.combine<float>(rows, sums);
+      if (which == 2) gradients = exchange.combine_backward<float>(sums, rows).rows;
+      if (which == 3) exchange.dispatch_backward<float>(gradients, sums);
+      if (which == 4) exchange.profile();
+    }
+  };
+  for (const char* layout : {"", "2x1", "2x2"}) {
+    troupe::engine_options how;
+    how.layout = layout;
+    engine e{how};
+    e.run(how.layout.empty()    ? 3
+          : how.layout == "2x1" ? 2
+                                : 4,
+          [&](communicator& comm) {
+            for (std::size_t before = 0; before <= 4; ++before)
+              for (std::size_t even = 0; even < names.size(); ++even)
+                for (std::size_t odd = 0; odd < names.size(); ++odd) {
+                  if (even == odd) continue;
+                  layer_calls mine{comm};
+                  for (std::size_t c = 0; c < before; ++c) mine.call(c);
+                  const std::size_t which = comm.rank() % 2 == 0 ? even : odd;
+                  INFO(std::string{layout}, ", ", before, " calls, then ", std::string{names[even]}, " and ",
+                       std::string{names[odd]});
+                  std::string text;
+                  errc code{};
+                  try {
+                    mine.call(which);
+                  } catch (const troupe::error& problem) {
+                    text = problem.what();
+                    code = problem.code_value();
+                  }
+                  // A call may be refused besides: what there is to combine, or not, follows from the calls before.
+                  const bool refused = code == errc::invalid_argument || code == errc::peer_refused;
+                  CHECK((code == errc::mismatch || refused));
+                  if (code != errc::mismatch) continue;
+                  CHECK(text.starts_with("expert_exchange: rank " + std::to_string(comm.rank()) + " calls " +
+                                         names[which]));
+                  if (layout[0] != 0) continue;
+                  CHECK(text.find(std::string{"and rank "}) != std::string::npos);
+                  CHECK(text.find(names[comm.rank() % 2 == 0 ? odd : even]) != std::string::npos);
+                  mine.call(0);  // all go on
+                  mine.call(1);
+                  CHECK(mine.sums == mine.tokens);
+                }
+            layer_calls first{comm}, second{comm};
+            std::string text;
+            try {
+              (comm.rank() == 0 ? first : second).call(0);
+            } catch (const troupe::error& problem) {
+              text = problem.what();
+              CHECK(problem.code_value() == errc::mismatch);
+            }
+            CHECK(text.find("the same of another exchange") != std::string::npos);
+          });
   }
 }
 
