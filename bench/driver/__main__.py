@@ -62,7 +62,7 @@ def parse_arguments():
     a.add_argument("--rounds", type=int, help="repetitions of every point; the median counts (default 5; quick: 3)")
     a.add_argument("--budget-ms", type=float, help="timed part of one repetition (default 12; quick: 6)")
     a.add_argument("--rows", type=row_numbers, default=set(ROWS), metavar="N,M-K,NAME", help="of the target table (default: all); 1 to 5 are one race")
-    a.add_argument("--update", metavar="FILE", help="put the target table into FILE, between its lines `<!-- bench:begin -->` and `<!-- bench:end -->`; rows 11 to 17: of `processes`; rows from 21 on: of `paths`")
+    a.add_argument("--update", metavar="FILE", help="put the target table into FILE, between its lines `<!-- bench:begin -->` and `<!-- bench:end -->`; rows 11 to 18: of `processes`; rows from 21 on: of `paths`")
     a.add_argument("--fresh", action="store_true", help="rewrite the inputs before every call also where they fit the cache")
     a.add_argument("--fixed-root", action="store_true", help="broadcast, reduce: root 0 in every call, not call number mod ranks")
     a.add_argument("--patience", type=float, default=60, help="seconds one repetition may take before its contender is ended")

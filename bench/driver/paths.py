@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows 21 to 37 of the target table: every operation on every port, and what users found slow. (Rows 11 to 17: processes.py.)
+"""Rows 21 to 37 of the target table: every operation on every port, and what users found slow. (Rows 11 to 18: processes.py.)
 
 Races against peers (21 to 26, 28, 32) are measured by the contenders of rows 1 to 5, with keys behind their words (harness/control.hpp), rows 35 to 37 by nbc.py, mlp.py and experts.py; what is
 ours alone (27, 29 to 31, 33, 34) by programs of bench/ours. All data goes to results.json under "paths", "first_calls", "reductions" and "waiters"."""

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows 11 to 17 of the target table: ranks that are processes, of this host (11 to 14, 17) and of several (15, 16), beside the processes of MPI and Gloo.
+"""Rows 11 to 18 of the target table: ranks that are processes, of this host (11 to 14, 17, 18) and of several (15, 16), beside the processes of MPI and Gloo; and, in
+13, 14 and 18, beside threads.
 
 Each contender is a set of processes, started once by its own launcher (ours: `troupe launch`), with the measuring loop of all others. Hosts are network
 namespaces (hosts.py); rows that need them are left out, with a message, where there can be none. A row's time is limited: what is measured at
@@ -20,13 +21,14 @@ import paths
 import race
 from tables import human, ratio
 
-ROWS = {11: "processes_2", 12: "processes_4_8", 13: "processes_small", 14: "processes_shared", 15: "hosts", 16: "hosts_of_4", 17: "start"}
+ROWS = {11: "processes_2", 12: "processes_4_8", 13: "processes_small", 14: "processes_shared", 15: "hosts", 16: "hosts_of_4", 17: "start", 18: "uneven_counts"}
 # Seconds for one race, beyond its first round; with the starting of everything some eight minutes.
 LIMITS = {2: 95, 4: 75, 8: 85, "hosts": 45, "hosts_of_4": 35}
 SIZES = [8, 512, 8 << 10, 64 << 10, 1 << 20, 8 << 20]
 LARGEST = 64 << 20
 SHARED_SIZES = [256 << 10, 1 << 20, 8 << 20]
 V_SIZES = [64, 8 << 10, 1 << 20]
+UNEVEN_SIZES = [64, 1 << 10, 8 << 10, 64 << 10, 1 << 20, 16 << 20]
 HOST_SIZES = [8, 512, 8 << 10, 64 << 10, 1 << 20, 16 << 20]
 QUICK_SIZES = [8, 8 << 10, 1 << 20]
 UNIFORM = ["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce", "gather", "scatter"]
@@ -51,6 +53,11 @@ def points_on_host(options, ranks):
             found += [point(c, LARGEST) for c in only(large)]
         for counts in ("same", "fresh"):
             found += [point(c, s, f"{counts} counts", (f"counts={counts}",)) for c in only(paths.V_FORMS) for s in options.sizes or V_SIZES]
+    if 18 in options.rows:
+        sizes = options.sizes or (QUICK_SIZES if options.quick else UNEVEN_SIZES)
+        found += [paths.point(18, ranks, "all_to_all_v", s, f"{counts} counts", (f"counts={counts}",), who=("troupe-processes", "troupe", "openmpi", "mpich"))
+                  for counts in ("random", "skewed") for s in sizes]
+        found += [paths.point(18, ranks, "all_to_all", s, "equal blocks", who=("troupe-processes", "troupe")) for s in sizes]
     if ranks == 2 and 13 in options.rows:
         found.append(paths.point(13, 2, "all_reduce", 8, who=("troupe-processes", "troupe", "openmpi", "mpich")))
     if ranks == 2 and 14 in options.rows:
@@ -190,7 +197,7 @@ def measure_all(options, programs, troupe, logs, commands):
     if not options.rows & set(ROWS):
         return {}
     if not available("troupe", programs) or not os.access(troupe, os.X_OK):
-        print(f"bench: rows 11 to 17 need {troupe} and troupe_ranks: left out")
+        print(f"bench: rows 11 to 18 need {troupe} and troupe_ranks: left out")
         return {}
     work, data = Processes(options, programs, troupe, logs, commands), {"processes": [], "left_out": []}
 
@@ -203,7 +210,7 @@ def measure_all(options, programs, troupe, logs, commands):
             return []
 
     for ranks in options.ranks if options.ranks_given else (2, 4, 8):
-        if options.rows & ({11, 13, 14} if ranks == 2 else {12}):
+        if options.rows & ({11, 13, 14, 18} if ranks == 2 else {12, 18}):
             data["processes"] += attempt(on_this_host, ranks)
     shapes = [(n, 1) for n in (2, 4) if 15 in options.rows] + [(2, 4)] * (16 in options.rows)
     reason = why_not() if shapes else None
@@ -245,6 +252,18 @@ def judge(data):
     if bare:
         rows.append(paths.verdict_of(15, "16 MiB all_reduce between 2 hosts / as many bytes each way by a bare socket", "≤ 1.25 (80 % of it)", 1.25, bare))
     against(16, "2 hosts × 4 processes", "openmpi", None)
+    for who, name in (("troupe-processes", "processes"), ("troupe", "threads")):
+        for ranks in sorted({p["ranks"] for p in m.of(18, who)}):
+            of = lambda **same: m.of(18, who, ranks=ranks, **same)
+            for peer in ("openmpi", "mpich"):
+                ratios = m.ratios(of(collective="all_to_all_v"), peer)
+                if ratios:
+                    rows.append(paths.verdict_of(18, f"all_to_all_v, fresh random and skewed counts, {ranks} {name} / {NAMES[peer]}", "each ≤ 1", 1.0, ratios))
+            equal = {p["asked"]: p["us"] for p in of(collective="all_to_all")}
+            ratios = [(p["us"] / equal[p["asked"]], f"{human(p['asked'])}, {ranks} ranks: {p['us']:.3g} µs against {equal[p['asked']]:.3g}")
+                      for p in of(variant="random counts") if p["asked"] in equal]
+            if ratios:
+                rows.append(paths.verdict_of(18, f"all_to_all_v, fresh random counts, {ranks} {name} / all_to_all of as many bytes", "each ≤ 1.1", 1.1, ratios))
     starts = {p["contender"]: p for p in data.get("starts", [])}
     ours = starts.get("troupe-processes")
     for peer in ("openmpi", "mpich"):
@@ -291,7 +310,7 @@ def by_operation(found):
 def detail_tables(data):
     found, parts = data.get("processes", []), []
     if found:
-        parts.append("### Rows 11 to 16: geometric mean of ours / peer's by operation\n\n" + by_operation(found))
+        parts.append("### Rows 11 to 18: geometric mean of ours / peer's by operation\n\n" + by_operation(found))
         parts += paths.race_tables(found)
     if data.get("starts"):
         parts.append("### Row 17: start, s\n\n" + paths.table(["launcher", "processes", "first collective", "launcher has ended"], [

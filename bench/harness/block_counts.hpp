@@ -1,21 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Who has how much in the v-forms: counts that differ between ranks, and, if wanted, from call to call.
-// Ranks 2m and 2m + 1 have a surplus and a lack of the same size, at most half an equal block, so the whole stays the same and times
-// compare with those of equal blocks. Every member computes the same counts from the number of the call alone.
+// Every member computes the same counts from the number of the call alone.
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 namespace bench {
 
+/// How the blocks of a v-form differ.
+enum class uneven : std::uint8_t {
+  same,   ///< from rank to rank: 2m and 2m + 1 have a surplus and a lack of the same size, at most half an equal block
+  fresh,  ///< so, and otherwise in every call
+  /// all_to_all_v, otherwise in every call: every rank sends and receives as much as by equal blocks, cut at random: what one has for another is nothing
+  /// to several blocks.
+  random,
+  /// all_to_all_v, otherwise in every call: every rank sends as much as by equal blocks, and they receive as four experts do in the specification of
+  /// all-to-all's imbalance (412, 89, 301 and 174 tokens).
+  skewed
+};
+
 class block_counts {
 public:
-  /// `nominal`: elements of a block if all were equal. `fresh`: other counts in every call.
-  void restart(std::size_t nominal, int ranks, bool fresh) {
-    nominal_ = nominal, ranks_ = static_cast<std::size_t>(ranks), fresh_ = fresh, call_ = 0, first_ = true;
+  /// `nominal`: elements of a block if all were equal.
+  void restart(std::size_t nominal, int ranks, uneven how) {
+    nominal_ = nominal, ranks_ = static_cast<std::size_t>(ranks), call_ = 0, first_ = true;
+    fresh_ = how != uneven::same;
+    tables_.clear();
+    if (how == uneven::random || how == uneven::skewed)
+      for (std::size_t t = 0; t < table_count; ++t) tables_.push_back(how == uneven::random ? cut(t) : lean(t));
   }
+  /// Of `equal` elements received by equal blocks, how many a rank receives at most.
+  static std::size_t most_received(std::size_t equal, uneven how) { return how == uneven::skewed ? equal * 2 : equal; }
   /// Goes to the next call. Returns whether its counts are not those of the call before: then whoever keeps lists of them must fill
   /// them again, as an application has to whose counts have changed.
   bool advance() {
@@ -33,6 +52,7 @@ public:
   }
   /// Of what `from` has for `to`.
   std::size_t of(std::size_t from, std::size_t to) const {
+    if (!tables_.empty()) return tables_[call_ % table_count][from * ranks_ + to];
     if ((from | 1) >= ranks_ || (to | 1) >= ranks_) return nominal_;
     const std::size_t moved = some(from / 2 * ranks_ + to / 2);
     return (from + to) % 2 == 0 ? nominal_ + moved : nominal_ - moved;
@@ -67,14 +87,39 @@ public:
   }
 
 private:
-  /// 0 … nominal / 2, another one for each pair and call.
-  std::size_t some(std::size_t pair) const {
-    std::uint64_t x = (call_ << 16) + pair + 0x9e3779b97f4a7c15U;
+  static std::uint64_t mixed(std::uint64_t x) {
+    x += 0x9e3779b97f4a7c15U;
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9U;  // splitmix64's mixing: Steele, Lea, Flood 2014
     x = (x ^ (x >> 27)) * 0x94d049bb133111ebU;
-    return static_cast<std::size_t>((x ^ (x >> 31)) % (nominal_ / 2 + 1));
+    return x ^ (x >> 31);
+  }
+  /// 0 … nominal / 2, another one for each pair and call.
+  std::size_t some(std::size_t pair) const {
+    return static_cast<std::size_t>(mixed((call_ << 16) + pair) % (nominal_ / 2 + 1));
+  }
+  /// A sum of 2n random permutations, each of half an equal block: so rows and columns have the sums of equal blocks.
+  std::vector<std::size_t> cut(std::size_t table) const {
+    std::vector<std::size_t> blocks(ranks_ * ranks_, nominal_ % 2), to(ranks_);
+    std::uint64_t state = mixed(table);
+    for (std::size_t p = 0; p < 2 * ranks_; ++p) {
+      for (std::size_t r = 0; r < ranks_; ++r) to[r] = r;
+      for (std::size_t r = ranks_; r > 1; --r) std::swap(to[r - 1], to[(state = mixed(state)) % r]);
+      for (std::size_t r = 0; r < ranks_; ++r) blocks[r * ranks_ + to[r]] += nominal_ / 2;
+    }
+    return blocks;
+  }
+  std::vector<std::size_t> lean(std::size_t table) const {
+    constexpr std::array<std::size_t, 4> tokens{412, 89, 301, 174};
+    const auto weight = [&](std::size_t to) { return tokens[(to + table) % tokens.size()]; };
+    std::size_t all = 0;
+    for (std::size_t r = 0; r < ranks_; ++r) all += weight(r);
+    std::vector<std::size_t> blocks(ranks_ * ranks_);
+    for (std::size_t i = 0; i < blocks.size(); ++i) blocks[i] = nominal_ * ranks_ * weight(i % ranks_) / all;
+    return blocks;
   }
 
+  static constexpr std::size_t table_count = 64;  ///< made before, as to make them is no part of a call
+  std::vector<std::vector<std::size_t>> tables_;
   std::size_t nominal_ = 1, ranks_ = 1;
   std::uint64_t call_ = 0;
   bool fresh_ = false, first_ = true;

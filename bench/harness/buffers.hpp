@@ -73,10 +73,10 @@ public:
   /// @pre no shape yet
   void lie_in(std::shared_ptr<std::pmr::memory_resource> memory) { arena_.lie_in(std::move(memory)); }
   /// @pre sets > 0
-  void shape_for(collective what, const shape& s, int rank, int ranks, std::size_t sets, bool fresh_counts = false) {
-    blocks_.restart(s.count, ranks, fresh_counts);
+  void shape_for(collective what, const shape& s, int rank, int ranks, std::size_t sets, uneven counts = uneven::same) {
+    blocks_.restart(s.count, ranks, counts);
     what_ = what, shape_ = s, rank_ = rank, ranks_ = ranks, sets_ = sets;
-    in_bytes_ = padded(s.input), out_bytes_ = padded(s.output);
+    in_bytes_ = padded(s.input), out_bytes_ = padded(block_counts::most_received(s.output, counts));
     base_ = arena_.at_least(sets * (in_bytes_ + out_bytes_));
   }
   float* input(std::size_t set) const { return reinterpret_cast<float*>(base_ + set * (in_bytes_ + out_bytes_)); }

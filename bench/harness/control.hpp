@@ -9,6 +9,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -68,7 +70,13 @@ public:
   }
 
 private:
-  /// "COLLECTIVE BYTES [BUDGET_MS [FRESH [CHECK [ROTATE]]]] [KEY=VALUE …]", keys: choreography, protocol, counts (same, fresh), lot.
+  static std::optional<uneven> parse_uneven(const std::string& text) {
+    constexpr std::array names{"same", "fresh", "random", "skewed"};
+    const auto at = std::find(names.begin(), names.end(), text);
+    if (at == names.end()) return std::nullopt;
+    return static_cast<uneven>(at - names.begin());
+  }
+  /// "COLLECTIVE BYTES [BUDGET_MS [FRESH [CHECK [ROTATE]]]] [KEY=VALUE …]", keys: choreography, protocol, counts (same, fresh; of all_to_all_v random, skewed), lot.
   static request_line parse_request(const std::string& text) {
     std::istringstream words(text);
     std::vector<std::string> plain;
@@ -83,7 +91,7 @@ private:
       if (equals == std::string::npos) plain.push_back(word);
       else if (key == "choreography") r.choreography = value;
       else if (key == "protocol") r.protocol = value;
-      else if (key == "counts" && (value == "same" || value == "fresh")) r.fresh_counts = value == "fresh";
+      else if (const auto counts = parse_uneven(value); key == "counts" && counts) r.counts = *counts;
       else if (key == "lot") r.lot = std::atoi(value.c_str());
       else throw bad("no such key or value as " + word);
     }
@@ -93,6 +101,8 @@ private:
     if (r.bytes == 0) throw bad("no size");
     const auto flag = [&](std::size_t at, bool otherwise) { return plain.size() > at ? plain[at] != "0" : otherwise; };
     if (plain.size() > 2) r.budget_ms = std::atof(plain[2].c_str());
+    if (*parsed != collective::all_to_all_v && (r.counts == uneven::random || r.counts == uneven::skewed))
+      throw bad("only all_to_all_v has such counts");
     r.what = *parsed, r.fresh = flag(3, false), r.check = flag(4, true), r.rotate = flag(5, false);
     return r;
   }

@@ -27,7 +27,7 @@ struct request_line {
   bool check = true;
   std::string choreography, protocol;  ///< ours only: forced; empty: chosen
   bool rotate = false;                 ///< calls with a root: call k has root k mod n; else 0
-  bool fresh_counts = false;           ///< v-forms: other counts in every call
+  uneven counts = uneven::same;        ///< v-forms
   int lot = -1;                        ///< all_reduce of sizes not seen before: see measure_unseen
 };
 
@@ -169,7 +169,7 @@ result measure(M& m, const request_line& r) {
       std::max({std::size_t{3}, out.sets, static_cast<std::size_t>(std::min(budget / least, 10 * budget / each))});
   out.us = m.largest(timed(m, out.calls, out.sets, renew)) / static_cast<double>(out.calls) * 1e6;
   out.us /= operations_in(r.what);
-  if (r.check && r.fresh_counts) {  // the first call's counts were right; so must be those of the last
+  if (r.check && r.counts != uneven::same) {  // the first call's counts were right; so must be those of the last
     m.rewrite();
     m.largest(0);
     m.call(0);

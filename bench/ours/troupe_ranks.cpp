@@ -103,7 +103,7 @@ public:
     how_ = options_of(r);
     forced_ = !r.choreography.empty() || !r.protocol.empty();
     roots_.restart(r.rotate, c_.size());
-    buffers_.shape_for(r.what, s, c_.rank(), c_.size(), sets, r.fresh_counts);
+    buffers_.shape_for(r.what, s, c_.rank(), c_.size(), sets, r.counts);
   }
   void lie_in(std::shared_ptr<std::pmr::memory_resource> memory) { buffers_.lie_in(std::move(memory)); }
   void resize(std::size_t count) { count_ = count, buffers_.resize(count); }
@@ -213,7 +213,7 @@ public:
     what_ = r.what, count_ = s.count, how_ = options_of(r);
     roots_.restart(r.rotate, ranks());
     lists_.resize(ranks_.size());
-    for (int rank = 0; rank < ranks(); ++rank) own(rank).shape_for(r.what, s, rank, ranks(), sets, r.fresh_counts);
+    for (int rank = 0; rank < ranks(); ++rank) own(rank).shape_for(r.what, s, rank, ranks(), sets, r.counts);
     planned_.clear();
     if (!persistent_) return;
     planned_.resize(sets);  // of the first root, whatever root_order says: who plans once has one root

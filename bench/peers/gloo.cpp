@@ -59,7 +59,7 @@ public:
   void prepare(const bench::request_line& r, const bench::shape& s, std::size_t sets) {
     what_ = r.what, shape_ = s;
     roots_.restart(r.rotate, ranks_);
-    buffers_.shape_for(r.what, s, rank_, ranks_, sets, r.fresh_counts);
+    buffers_.shape_for(r.what, s, rank_, ranks_, sets, r.counts);
     outgoing_.clear(), incoming_.clear();
     if (r.what != collective::send_recv && r.what != collective::ping_pong) return;
     for (std::size_t set = 0; set < sets; ++set) {  // registered once, as its own benchmarks do

@@ -33,7 +33,7 @@ public:
     what_ = r.what;
     count_ = static_cast<int>(s.count);
     roots_.restart(r.rotate, ranks_);
-    buffers_.shape_for(r.what, s, rank_, ranks_, sets, r.fresh_counts);
+    buffers_.shape_for(r.what, s, rank_, ranks_, sets, r.counts);
     split_wrong_ = 0;
   }
   void resize(std::size_t count) { count_ = static_cast<int>(count), buffers_.resize(count); }
