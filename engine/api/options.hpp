@@ -76,7 +76,7 @@ struct engine_options {
   std::string choreography = "auto";
   /// Collective name → choreography, stronger than `choreography`; "^…" excludes, besides what `choreography` excludes.
   std::map<std::string, std::string> choreography_of;
-  /// Who chooses where none is named. "model": predicted time. "hccl": HCCL's selection, "nccl": NCCL's tuning model, where they have an
+  /// Who chooses where none is named. "model": predicted time. "measured": what `troupe tune --choices` found to be the fastest. "hccl": HCCL's selection, "nccl": NCCL's tuning model, where they have an
   /// answer for the call.
   std::string planner = "model";
   hccl_options hccl;

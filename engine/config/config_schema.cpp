@@ -27,9 +27,11 @@ constexpr std::array schema{
     config_setting{"engine.nic_ports", integer, "1", "NIC ports of a server", 1, 64},
     config_setting{"engine.choreography", text, "auto",
                    "of every collective that it offers; auto: the planner chooses; ^ring,bruck: but none of these"},
-    config_setting{"engine.planner", choice, "model",
-                   "who chooses where none is named: predicted time, HCCL's selection, or NCCL's tuning model", 0, 0,
-                   "model|hccl|nccl"},
+    config_setting{
+        "engine.planner", choice, "model",
+        "who chooses where none is named: predicted time, what troupe tune --choices measured, HCCL's selection, or "
+        "NCCL's tuning model",
+        0, 0, "model|measured|hccl|nccl"},
     config_setting{"engine.protocol", choice, "auto", "how messages travel", 0, 0, wanted_protocols},
     config_setting{"engine.tuning", text, "",
                    "a file of troupe tune, or none; empty: TROUPE_TUNING, else the default place"},

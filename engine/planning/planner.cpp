@@ -31,6 +31,11 @@ planner::impl::impl(const engine_options& o, const tuning* costs)
       machine(costs != nullptr ? *costs : load_tuning(options)),
       choice(options, library, machine, machine_of_job) {
   check_names();
+  if (options.planner == "measured" && machine.choices.empty())
+    throw error(errc::bad_config,
+                "planner is \"measured\", and " +
+                    (machine.file.empty() ? "there is no tuning file" : machine.file + " has no choices") +
+                    "; `troupe tune --choices` measures them");
 }
 
 engine_options planner::impl::checked(engine_options o) {
@@ -50,8 +55,8 @@ engine_options planner::impl::checked(engine_options o) {
           std::to_string(least_scratch_bytes));
   if (!is_one_of(o.protocol, wanted_protocols))
     wrong("protocol is \"" + o.protocol + "\"; it must be " + choices_in_words(wanted_protocols));
-  if (o.planner != "model" && o.planner != "hccl" && o.planner != "nccl")
-    wrong("there is no planner " + o.planner + "; there are model, hccl and nccl");
+  if (o.planner != "model" && o.planner != "measured" && o.planner != "hccl" && o.planner != "nccl")
+    wrong("there is no planner " + o.planner + "; there are model, measured, hccl and nccl");
   if (const nccl_options& n = o.nccl; n.channels < 1 || n.channels > 32 || !(n.inside > 0) || !(n.between > 0))
     wrong("nccl: channels must be 1 … 32, and inside and between more than 0 GB/s");
   return o;
@@ -197,7 +202,10 @@ std::vector<std::string> planner::path(const call& what, const layout& placement
 
 std::string planner::asked() const {
   const std::string& who = impl_->options.planner;
-  return who == "hccl" ? "HCCL's selection" : who == "nccl" ? "NCCL's tuning model" : "";
+  return who == "hccl"       ? "HCCL's selection"
+         : who == "nccl"     ? "NCCL's tuning model"
+         : who == "measured" ? "what was measured"
+                             : "";
 }
 
 std::vector<candidate> planner::candidates(const call& what, const layout& placement,

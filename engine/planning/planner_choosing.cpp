@@ -47,7 +47,7 @@ std::string planner::impl::why_not_performed(const std::string& wanted, const pl
 
 selected_way planner::impl::selection(const planning_task& task) {
   if (options.planner == "model" || !named(task.what).name.empty()) return {};
-  selected_way way = select_as(options, task, [&](const std::string& wanted, const planning_task& so) {
+  selected_way way = select_as(options, machine, task, [&](const std::string& wanted, const planning_task& so) {
     const std::string by = excluded_by(wanted, task.what);
     return by.empty() ? why_not_performed(wanted, so) : "excluded by " + by;
   });
@@ -161,6 +161,8 @@ void planner::impl::choose_among(outcome& o, std::span<contender* const> able, c
   std::vector<message_protocol> open;
   std::ranges::copy_if(ways, std::back_inserter(open), [&](message_protocol how) {
     if (selected == message_protocol::simple && (how == message_protocol::ll128 || how == message_protocol::ll))
+      return false;
+    if (selected == message_protocol::simple && task.selected.not_direct && how == message_protocol::direct)
       return false;
     return how == message_protocol::simple || (wanted != message_protocol::simple && why_not(how, task).empty());
   });

@@ -103,9 +103,44 @@ selected_way as_nccl(const engine_options& options, const planning_task& task, c
   return way;
 }
 
+selected_way as_measured(const tuning& machine, const planning_task& task, const why_not_performed_by& why_not) {
+  selected_way way;
+  way.by = "what was measured";
+  const std::string others = "; the cost model chooses";
+  if (!task.placement.is_flat() || task.where.farthest() != reach::process || !task.what.uniform) {
+    way.path.push_back("what was measured are calls with equal blocks, of threads of one process on a flat layout" +
+                       others);
+    return way;
+  }
+  const std::uint64_t bytes = all_bytes(task);
+  const measured_choice* const choice = find_choice(machine.choices, task.what.what, task.ranks(), bytes);
+  if (choice == nullptr) {
+    const std::string ranks = ranks_with_choices(machine.choices, task.what.what);
+    way.path.push_back("nothing was measured for " + std::string{name(task.what.what)} + " of " +
+                       std::to_string(task.ranks()) + " ranks" +
+                       (ranks.empty() ? "" : ", but for " + ranks + " ranks") + others);
+    return way;
+  }
+  const std::string who = choice->choreography + ", " + std::string{name(choice->protocol)};
+  const std::string until =
+      choice->up_to == measured_choice::no_limit ? "" : " of at most " + std::to_string(choice->up_to) + " bytes";
+  if (const std::string why = why_not(choice->choreography, task); !why.empty()) {
+    way.unused = who + " is not used: " + why;
+    way.path.push_back("the fastest" + until + " was " + who + "; not used, " + why + others);
+    return way;
+  }
+  way.choreography = choice->choreography;
+  way.protocol = choice->protocol;
+  way.not_direct = choice->protocol == message_protocol::simple;
+  way.path.push_back("the fastest" + until + " was " + who);
+  return way;
+}
+
 }  // namespace
 
-selected_way select_as(const engine_options& options, const planning_task& task, const why_not_performed_by& why_not) {
+selected_way select_as(const engine_options& options, const tuning& machine, const planning_task& task,
+                       const why_not_performed_by& why_not) {
+  if (options.planner == "measured") return as_measured(machine, task, why_not);
   if (options.planner == "hccl") return as_hccl(options, task, why_not);
   if (options.planner == "nccl") return as_nccl(options, task, why_not);
   return {};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Whom another library would have perform a call, where the options' planner is not the cost model: hccl_selection.hpp and nccl_selection.hpp,
-// brought to a task of the planner. A wish like a choreography's name in the options.
+// Who performs a call where the options' planner is not the cost model: whom another library would take (hccl_selection.hpp and nccl_selection.hpp), or
+// what was measured (measured_choices.hpp), brought to a task of the planner. A wish like a choreography's name in the options.
 
 #include <cstddef>
 #include <functional>
@@ -14,6 +14,7 @@
 namespace troupe {
 
 struct planning_task;
+struct tuning;
 
 struct selected_way {
   std::string by;            ///< "HCCL's selection"; empty: the cost model chooses, nobody else was asked
@@ -22,7 +23,8 @@ struct selected_way {
   std::size_t chunk_bytes = 0;                              ///< 0: the planner decides
   std::size_t scratch_bytes = 0;                            ///< of BCopy; 0: as the options say
   int channels = 0;                                         ///< 0: the planner decides
-  message_protocol protocol = message_protocol::automatic;  ///< simple: or direct
+  message_protocol protocol = message_protocol::automatic;  ///< simple: or direct, but for:
+  bool not_direct = false;
   std::string unused;             ///< who was selected and is not used, and why; empty: nobody
   std::vector<std::string> path;  ///< how it came to that, for people
 };
@@ -30,6 +32,8 @@ struct selected_way {
 /// Why a choreography cannot perform a task, or must not; empty: it can.
 using why_not_performed_by = std::function<std::string(const std::string&, const planning_task&)>;
 
-selected_way select_as(const engine_options& options, const planning_task& task, const why_not_performed_by& why_not);
+/// @param machine whose measured choices count
+selected_way select_as(const engine_options& options, const tuning& machine, const planning_task& task,
+                       const why_not_performed_by& why_not);
 
 }  // namespace troupe

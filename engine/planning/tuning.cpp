@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <mutex>
 #include <set>
 #include <sstream>
@@ -26,6 +27,7 @@ namespace troupe {
 
 namespace {
 
+constexpr std::array<std::string_view, 5> choice_keys{"collective", "ranks", "up_to", "choreography", "protocol"};
 /// Of the file. 1: the first.
 constexpr std::int64_t file_format = 1;
 constexpr double most_ns = 1e9;
@@ -322,6 +324,7 @@ public:
       t.type_rate[static_cast<std::size_t>(type)] = real("types." + std::string{troupe::name(type)}, most_rate);
     t.outer_message_ns = outer(t.socket_message_ns, "message");
     t.outer_kilobyte_ns = outer(t.socket_kilobyte_ns, "kilobyte");
+    t.choices = choices();
     refuse_others();
     return t;
   }
@@ -411,6 +414,50 @@ private:
     return all;
   }
 
+  /// [[choices]], which the file need not have.
+  std::vector<measured_choice> choices() {
+    known_.insert("choices");
+    const toml::node* const node = document_.get("choices");
+    if (node == nullptr) return {};
+    const std::string right =
+        "choices must be tables [[choices]] with collective, ranks, up_to (bytes; left out: all larger ones, too), "
+        "choreography and protocol";
+    const toml::array* const list = node->as_array();
+    if (list == nullptr) fail(place(*node), right);
+    std::vector<measured_choice> all;
+    for (const toml::node& one : *list) {
+      const toml::table* const row = one.as_table();
+      if (row == nullptr) fail(place(one), right);
+      const auto word = [&](const char* key) {
+        const auto value = (*row)[key].value_exact<std::string>();
+        if (!value) fail(place(one), right);
+        return *value;
+      };
+      const auto whole = [&](const char* key, std::int64_t most) {
+        const auto value = (*row)[key].value_exact<std::int64_t>();
+        if (!value || *value < 1 || *value > most) fail(place(one), right);
+        return *value;
+      };
+      for (const auto& [key, value] : *row)
+        if (std::ranges::find(choice_keys, key.str()) == choice_keys.end())
+          fail(place(value), "a choice has no " + std::string{key.str()} + "; " + right);
+      measured_choice c;
+      const auto what = parse_collective(word("collective"));
+      if (!what) fail(place(one), "there is no collective " + word("collective"));
+      const auto protocol = parse_message_protocol(word("protocol"));
+      if (!protocol || *protocol == message_protocol::automatic)
+        fail(place(one), "protocol must be simple, direct, ll or ll128");
+      c.what = *what;
+      c.ranks = static_cast<int>(whole("ranks", 1 << 20));
+      if (row->contains("up_to"))
+        c.up_to = static_cast<std::uint64_t>(whole("up_to", std::numeric_limits<std::int64_t>::max()));
+      c.choreography = word("choreography");
+      c.protocol = *protocol;
+      all.push_back(std::move(c));
+    }
+    return all;
+  }
+
   /// Keys and their lines; a table counts by what is in it.
   std::vector<std::pair<std::string, std::size_t>> all_keys() const {
     std::vector<std::pair<std::string, std::size_t>> list;
@@ -425,9 +472,10 @@ private:
   }
 
   static bool is_known(std::string_view key) {
-    static constexpr std::array<std::string_view, 10> others{
+    static constexpr std::array<std::string_view, 11> others{
         "format",           "measured",         "links_measured",   "machine.cpu",         "machine.cores",
-        "machine.l1_bytes", "machine.l2_bytes", "machine.l3_bytes", "links.outer_message", "links.outer_kilobyte"};
+        "machine.l1_bytes", "machine.l2_bytes", "machine.l3_bytes", "links.outer_message", "links.outer_kilobyte",
+        "choices"};
     const auto is = [&](const tuning_key& k) { return k.key == key; };
     const auto type = key.starts_with("types.") ? parse_datatype(key.substr(6)) : std::nullopt;
     return std::find(others.begin(), others.end(), key) != others.end() ||
@@ -532,6 +580,12 @@ std::string to_toml(const tuning& t) {
   out << "\n[types]  # sum of two in the first-level cache, GB/s of result\n";
   for (const datatype type : tuned_datatypes)
     out << name(type) << " = " << number(t.type_rate[static_cast<std::size_t>(type)]) << '\n';
+  for (const measured_choice& c : t.choices) {
+    out << "\n[[choices]]\ncollective = " << quoted(std::string{name(c.what)}) << "\nranks = " << c.ranks << '\n';
+    if (c.up_to != measured_choice::no_limit) out << "up_to = " << c.up_to << '\n';
+    out << "choreography = " << quoted(c.choreography) << "\nprotocol = " << quoted(std::string{name(c.protocol)})
+        << '\n';
+  }
   return out.str();
 }
 

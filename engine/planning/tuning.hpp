@@ -13,6 +13,7 @@
 
 #include "engine/api/options.hpp"
 #include "engine/planning/cost_model.hpp"
+#include "engine/planning/measured_choices.hpp"
 #include "memory/types/types.hpp"
 #include "protocols/program/direct_sizes.hpp"
 #include "protocols/program/slot_formats.hpp"
@@ -121,6 +122,9 @@ struct tuning {
 
   /// Sum of two in the first-level cache, GB/s of result, by datatype: how fast a type can be computed at best.
   std::vector<double> type_rate{115, 115, 115, 115, 115, 115, 46, 29, 115, 115, 4.7, 7.1};
+
+  /// What was the fastest, for planner "measured"; in the file a list [[choices]].
+  std::vector<measured_choice> choices;
 
   /// What a score through the actors, and in frames between processes, costs that keeps every core busy with `bytes_a_core`.
   /// @param ranks_of_host of several processes: that share its cores

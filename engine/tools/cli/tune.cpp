@@ -22,6 +22,7 @@
 #include "actors/ports/link/rendezvous.hpp"
 #include "engine/tools/cli/cli.hpp"
 #include "engine/tools/report.hpp"
+#include "engine/tools/tune_choices.hpp"
 #include "engine/tools/tune_links.hpp"
 #include "engine/world/join.hpp"
 #include "memory/error.hpp"
@@ -35,16 +36,21 @@ constexpr const char* footer = R"(Examples:
   troupe tune                          measure (about a minute; leave the machine alone), write the file that engines load
   troupe tune --output mine.toml       … to another place; TROUPE_TUNING=mine.toml or engine.tuning = "mine.toml" loads it
   troupe tune --quick --output -       a look: print the file, write nothing
+  troupe tune --choices --ranks 2,4    also who is the fastest for 2 and 4 threads, size by size: for engine.planner = "measured"
   troupe launch --hosts hosts.toml -n 2 troupe tune    the same, with frames between these two hosts instead of two processes here
   troupe explain all_reduce --ranks 4 --bytes 64K --measure    how far predictions are from measurements
 
 docs/tuning.md describes the file.)";
 
+constexpr int most_threads_chosen = 256;
+
 struct arguments {
   std::string output;
   std::string json;
   bool quick = false;
-  bool peer = false;  ///< the other process, which `tune` starts itself
+  bool choices = false;
+  std::vector<int> ranks{2, 4, 8};  ///< of the choices
+  bool peer = false;                ///< the other process, which `tune` starts itself
 };
 
 // -- frames between processes -----------------------------------------------------------------------------------------
@@ -168,9 +174,13 @@ void print_table(std::ostream& to, const tuning& t) {
     std::snprintf(text, sizeof text, "%.1f", t.type_rate[static_cast<std::size_t>(type)]);
     row("types." + std::string{name(type)}, text, "GB/s", "sum of two in the first-level cache");
   }
+  for (const measured_choice& c : t.choices)
+    to << name(c.what) << ", " << plural(static_cast<std::size_t>(c.ranks), "rank") << ", "
+       << (c.up_to == measured_choice::no_limit ? "above" : "up to " + bytes_text(c.up_to)) << ": " << c.choreography
+       << " (" << name(c.protocol) << ")\n";
 }
 
-/// {machine {cpu, cores}, links, constants {key: number, or [[bytes, rate]]}, types {name: GB/s}}
+/// {machine {cpu, cores}, links, constants {key: number, or [[bytes, rate]]}, types {name: GB/s}, choices [{collective, ranks, up_to: bytes or null, choreography, protocol}]}
 std::string json_text(const tuning& t) {
   using json = nlohmann::ordered_json;
   json constants = json::object(), types = json::object();
@@ -185,24 +195,33 @@ std::string json_text(const tuning& t) {
   }
   for (const datatype type : tuned_datatypes)
     types[std::string{name(type)}] = t.type_rate[static_cast<std::size_t>(type)];
+  json choices = json::array();
+  for (const measured_choice& c : t.choices)
+    choices.push_back({{"collective", name(c.what)},
+                       {"ranks", c.ranks},
+                       {"up_to", c.up_to == measured_choice::no_limit ? json() : json(c.up_to)},
+                       {"choreography", c.choreography},
+                       {"protocol", name(c.protocol)}});
   const json document{{"machine", {{"cpu", t.machine.cpu}, {"cores", t.machine.cores}}},
                       {"links", t.links},
                       {"constants", std::move(constants)},
-                      {"types", std::move(types)}};
+                      {"types", std::move(types)},
+                      {"choices", std::move(choices)}};
   return document.dump(2) + "\n";
 }
 
-/// Nobody measures what is between groups of hosts: what the file has said of it stays.
-void keep_outer_links(tuning& t, const std::string& file) {
+/// Nobody measures what is between groups of hosts, nor, if not asked to, choices: what the file has said of them stays.
+void keep_what_is_not_measured(tuning& t, const std::string& file, bool choices_too) {
   std::error_code none;
   if (file == "-" || !std::filesystem::exists(file, none)) return;
   try {
     const tuning before = read_tuning(file);
     t.outer_message_ns = before.outer_message_ns;
     t.outer_kilobyte_ns = before.outer_kilobyte_ns;
+    if (choices_too) t.choices = before.choices;
   } catch (const error& e) {  // it is written anew
     std::cerr << "troupe tune: " << e.what()
-              << ": what it says of links.outer_message and links.outer_kilobyte is not kept\n";
+              << ": what it says of links.outer_message, links.outer_kilobyte and choices is not kept\n";
     return;
   }
   for (double& ns : t.outer_message_ns) ns = std::max(ns, t.socket_message_ns);
@@ -216,6 +235,10 @@ int tune(const arguments& a) {
     usage_error("tune measures a machine that is left alone, and frames between two processes, and this is one of " +
                 std::to_string(place.processes) + " (by " + place.by + "); start it by itself, or in two processes");
   if (place.process == 1) return measure_in_job(a.quick), exit_ok;
+  for (const int ranks : a.ranks)
+    if (ranks < 2 || ranks > most_threads_chosen)
+      usage_error("--ranks " + std::to_string(ranks) + ": choices are measured for 2 to " +
+                  std::to_string(most_threads_chosen) + " threads");
   const std::string output = a.output.empty() ? default_tuning_path() : a.output;
   if (output.empty())
     usage_error("neither XDG_CONFIG_HOME nor HOME is set, so there is no place for the file; say one: --output FILE");
@@ -232,8 +255,9 @@ int tune(const arguments& a) {
   progress_line line;
   tuning t = measure_machine({a.quick, [&](const std::string& text) { line.show(text); }});
   measure_links(t, place.processes == 2, a.quick, line);
+  keep_what_is_not_measured(t, output, !a.choices);
+  if (a.choices) t.choices = measure_choices(t, {a.ranks, a.quick, [&](const std::string& text) { line.show(text); }});
   line.clear();
-  keep_outer_links(t, output);
   std::ostream& words = output == "-" || a.json == "-" ? std::cerr : std::cout;
   print_table(words, t);
   write_text(output, to_toml(t));
@@ -255,6 +279,13 @@ void add_tune(command program, action& chosen) {
       .type_name("FILE");
   sub.add_option("--json", a->json, "write the constants as JSON, too; - for standard output").type_name("FILE");
   sub.add_flag("--quick", a->quick, "some seconds: a look rather than a measurement");
+  const option choices =
+      sub.add_flag("--choices", a->choices,
+                   "measure, too, who is the fastest at which sizes, for engine.planner = measured; some minutes more");
+  sub.add_option("--ranks", a->ranks, "of the choices: threads of a process (default 2,4,8)")
+      .separated_by(',')
+      .needs(choices)
+      .type_name("N,M");
   sub.add_flag("--peer", a->peer).hidden();  // of `tune` itself
   sub.footer(footer);
   sub.when_named([a, &chosen] { chosen = [a] { return tune(*a); }; });
