@@ -4,10 +4,13 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cmath>
 #include <limits>
 #include <numeric>
 
+#include "actors/elements/nic_state.hpp"
 #include "memory/flat_index.hpp"
+#include "topology/machine/routes.hpp"
 
 namespace troupe {
 
@@ -39,7 +42,38 @@ std::size_t size_class(std::size_t bytes) {
   return bytes >> drop << drop;
 }
 
-timing_sheet::timing_sheet(const score& s, const reach_map* where) {
+/// Numbers the elements that messages pass, where they pass any.
+class timing_sheet::passage {
+public:
+  explicit passage(const machine* hardware) : hardware_(hardware) {}
+
+  std::uint32_t elements() const { return static_cast<std::uint32_t>(numbers_.size()); }
+
+  /// As channel 0 goes. The others take the next ports of the same NICs, so that each port has as much to do on the whole.
+  void append(rank_t from, rank_t to, std::vector<crossing>& list) {
+    if (hardware_ == nullptr) return;
+    route_between(*hardware_, from, to, 0, way_);
+    bool left = false;  // the sender's server
+    for (const hop& h : way_.hops) {
+      // The two ways through a DMA engine are one actor, those through a NIC as well.
+      const auto number = static_cast<std::int32_t>(numbers_.size());
+      const std::int32_t element = numbers_.try_emplace(static_cast<std::uint64_t>(h.id), number).first;
+      const bool arrives = h.kind == element_kind::nic && h.way == direction::in;
+      const bool leaves_memory = h.kind == element_kind::dma && h.way == direction::out;
+      list.push_back(
+          {static_cast<std::uint32_t>(element), leaves_memory || arrives, left && h.kind != element_kind::dma});
+      left = left || h.kind == element_kind::nic;
+    }
+  }
+
+private:
+  const machine* hardware_;
+  flat_index numbers_{64};  ///< by id
+  route way_;
+};
+
+timing_sheet::timing_sheet(const score& s, const reach_map* where, const machine* elements) {
+  passage passed(elements);
   const std::size_t total = step_total(s);
   flat_index queues(total / 2);
   const auto queue = [&](rank_t from, rank_t to, std::size_t l) {
@@ -49,6 +83,8 @@ timing_sheet::timing_sheet(const score& s, const reach_map* where) {
       const int way =
           where == nullptr ? 0 : static_cast<int>(where->link_between(from, to)) + where->borders_between(from, to);
       way_.push_back(static_cast<std::uint8_t>(way));
+      first_crossing_.push_back(static_cast<std::uint32_t>(crossings_.size()));
+      passed.append(from, to, crossings_);
     }
     return at;
   };
@@ -76,6 +112,7 @@ timing_sheet::timing_sheet(const score& s, const reach_map* where) {
           to.after = static_cast<std::int32_t>(begins[static_cast<std::size_t>(from.after.lane)]) + from.after.step;
         to.cells = std::max(from.source.count, from.target.count);
         to.continues = continues(lanes[l], i);
+        to.by_engine = elements != nullptr && (from.kind == step_kind::dma_get || from.kind == step_kind::dma_put);
         if (reduces(from.kind)) to.reduced = 1;
         else if (writes(from.kind) && !(from.kind == step_kind::copy && from.source == from.target)) to.copied = 1;
         steps_.push_back(to);
@@ -85,6 +122,8 @@ timing_sheet::timing_sheet(const score& s, const reach_map* where) {
   first_lane_.push_back(static_cast<std::uint32_t>(lanes_.size()));
   first_message_.push_back(0);
   std::exclusive_scan(first_message_.begin(), first_message_.end(), first_message_.begin(), 0u);
+  first_crossing_.push_back(static_cast<std::uint32_t>(crossings_.size()));
+  elements_ = passed.elements();
 }
 
 /// Runs the lanes in model time. Lanes never choose, so the order in which they are looked at does not matter.
@@ -104,6 +143,7 @@ public:
         arrivals_(sheet.first_message_.back() * static_cast<std::size_t>(slices)),
         taken_(arrivals_.size()),
         busy_(sheet.first_lane_.size(), 0),
+        element_busy_(sheet.elements_ + 1, 0),
         sent_(sheet.first_lane_.size(), 0) {}
 
   /// Whether every lane came to its end.
@@ -122,6 +162,8 @@ public:
 
   double end_of(int slice) const { return slice_ends_[static_cast<std::size_t>(slice)]; }
   double busiest_rank() const { return *std::max_element(busy_.begin(), busy_.end()); }
+  /// Elements take one chunk after the other, so nobody is done sooner; in which order they come is left open.
+  double busiest_element() const { return *std::max_element(element_busy_.begin(), element_busy_.end()); }
   double work() const { return work_; }
 
 private:
@@ -191,18 +233,35 @@ private:
     const auto rank = static_cast<std::size_t>(lane.rank);
     double end = start + cost;
     if (sending.sending > 0) end = sent_[rank] = std::max(end, sent_[rank]) + sending.sending;
-    p.clock = ends_[offset + index] = end;
-    work_ += cost + (sending.message - sending.turn) * machine_.message_share;
+    const double told = s.by_engine ? 2 * machine_.element : 0;
+    const double carried = out ? carry(s.sends, s.cells * bytes_) : 0;
+    p.clock = ends_[offset + index] = end += told;
+    work_ += cost + told + carried + (sending.message - sending.turn) * machine_.message_share;
     busy_[rank] += cost + sending.sending;
     if (in) {
       taken_[message(s.receives, in->taken++)] = p.clock;
       wake(sheet_.sender_[static_cast<std::size_t>(s.receives)]);
     }
     if (out) {
-      arrivals_[message(s.sends, out->sent++)] = p.clock + (sending.message - sending.sending);
+      arrivals_[message(s.sends, out->sent++)] = p.clock + carried + (sending.message - sending.sending);
       wake(sheet_.receiver_[static_cast<std::size_t>(s.sends)]);
     }
     return true;
+  }
+
+  /// What the elements between the two ranks of a queue take for a message, one after the other.
+  double carry(std::int32_t queue, double bytes) {
+    const auto q = static_cast<std::size_t>(queue);
+    const double packets = std::max(1.0, std::ceil(bytes / static_cast<double>(actors::nic_state::packet_bytes)));
+    double all = 0;
+    for (std::uint32_t at = sheet_.first_crossing_[q]; at < sheet_.first_crossing_[q + 1]; ++at) {
+      const auto& passed = sheet_.crossings_[at];
+      const double one =
+          machine_.element * (passed.by_packet ? packets : 1) + (passed.copies ? bytes / machine_.copy_rate : 0);
+      element_busy_[passed.element] += one;
+      all += one;
+    }
+    return all;
   }
 
   const message_costs& costs_of(std::int32_t queue) const {
@@ -221,10 +280,11 @@ private:
   std::vector<position> at_;
   std::vector<double> ends_;
   std::vector<queue> queues_;
-  std::vector<double> arrivals_;  ///< of messages …
-  std::vector<double> taken_;     ///< … and when the receiver gave the credit back
-  std::vector<double> busy_;      ///< by rank: one thread at a time performs a rank's channel
-  std::vector<double> sent_;      ///< by rank: when its last message was handed out, in whatever lane
+  std::vector<double> arrivals_;      ///< of messages …
+  std::vector<double> taken_;         ///< … and when the receiver gave the credit back
+  std::vector<double> busy_;          ///< by rank: one thread at a time performs a rank's channel
+  std::vector<double> element_busy_;  ///< by element, and one that does nothing
+  std::vector<double> sent_;          ///< by rank: when its last message was handed out, in whatever lane
   std::vector<std::int32_t> ready_;
   std::array<double, longest_rehearsal> slice_ends_{};
   double work_ = 0;
@@ -243,13 +303,14 @@ double timing_sheet::predict(double cell_bytes, const cutting& cut, int credits,
   const double staging = staging_bytes / machine.copy_rate;
   const double ranks = static_cast<double>(first_lane_.size() - 1);
   const double total = run.work() * repeats * cut.channels + staging * ranks;
-  return std::max({path + staging, run.busiest_rank() * repeats + staging, total / std::max(1, machine.cores)});
+  return std::max({path + staging, run.busiest_rank() * repeats + staging,
+                   run.busiest_element() * repeats * cut.channels + staging, total / std::max(1, machine.cores)});
 }
 
 double timing_sheet::hops(int credits) const {
   machine_constants only_messages;
   only_messages.messages.fill({1, 0, 0, 0});
-  only_messages.message_share = only_messages.step = only_messages.operand = 0;
+  only_messages.message_share = only_messages.step = only_messages.operand = only_messages.element = 0;
   return predict(0, {}, credits, only_messages);
 }
 

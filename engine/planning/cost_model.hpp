@@ -13,6 +13,7 @@
 #include "protocols/program/program.hpp"
 #include "protocols/score/score.hpp"
 #include "protocols/score/score_tally.hpp"
+#include "topology/machine/graph.hpp"
 #include "topology/reach.hpp"
 
 namespace troupe {
@@ -35,9 +36,11 @@ struct machine_constants {
   double operand = 0.01e-6;    ///< one more input or output of a pass over several (program.hpp: fold)
   double operand_share = 0.5;  ///< what its bytes cost, of a step of its own
   double message_share = 1;    ///< of message_costs::message without `turn`: how much of it a core works
-  double copy_rate = 12e9;     ///< one read, one write
-  double reduce_rate = 10e9;   ///< two reads, one write
-  int cores = 1;               ///< that can really run at once
+  /// In a layout that places ranks on several core groups: an element of the machine is told of a chunk or a packet, and tells the next.
+  double element = 0.5e-6;
+  double copy_rate = 12e9;    ///< one read, one write
+  double reduce_rate = 10e9;  ///< two reads, one write
+  int cores = 1;              ///< that can really run at once
 
   const message_costs& over(reach way) const { return messages[static_cast<std::size_t>(way)]; }
 };
@@ -47,7 +50,8 @@ class timing_sheet {
 public:
   /// @pre `s` has no sync. Wrong indices in `s` are not looked at: whoever performs a score has it verified.
   /// @param where null: all ranks are in one process
-  explicit timing_sheet(const score& s, const reach_map* where = nullptr);
+  /// @param elements that messages pass (reach_map::routed); null: none
+  explicit timing_sheet(const score& s, const reach_map* where = nullptr, const machine* elements = nullptr);
 
   /// Seconds until the last rank is done.
   /// @param cell_bytes of one cell (block bytes / parts), before cutting.
@@ -71,11 +75,19 @@ private:
     float copied = 0;        ///< copies of the cells that its work amounts to …
     float reduced = 0;       ///< … and reductions
     bool continues = false;  ///< only one more operand of the step before
+    bool by_engine = false;  ///< a DMA engine copies, as it is told, and tells when it has
   };
   struct timed_lane {
     std::uint32_t begin = 0, end = 0;  ///< in steps_
     std::int32_t rank = 0;
   };
+  /// An element that a queue's messages pass, and what it does with each.
+  struct crossing {
+    std::uint32_t element = 0;  ///< of those that the score uses
+    bool copies = false;        ///< its bytes
+    bool by_packet = false;     ///< it is told of each packet; else of the whole chunk
+  };
+  class passage;
 
   std::vector<timed_step> steps_;
   std::vector<timed_lane> lanes_;
@@ -84,6 +96,9 @@ private:
   std::vector<std::int32_t> sender_;
   std::vector<std::uint8_t> way_;             ///< by queue: in machine_constants::messages
   std::vector<std::uint32_t> first_message_;  ///< by queue, of all queues' messages of a slice; one more at the end
+  std::vector<crossing> crossings_;
+  std::vector<std::uint32_t> first_crossing_;  ///< by queue; one more at the end
+  std::uint32_t elements_ = 0;
 };
 
 /// No more than what timing_sheet::predict() says of any score with that tally, however lowered, cut into so many channels at most and any

@@ -97,16 +97,24 @@ least_time plan_choice::least_time_of(const score_tally& tally, message_protocol
   const double staging = staging_bytes(form, task), parts = std::max(1, tally.parts);
   if (how == message_protocol::simple) {
     const std::size_t bytes = size_class(task.mean_block() * size_of(form.work_type));
-    return least_of(
-        tally, static_cast<double>(bytes) / parts,
-        costs(task).through_actors(bytes_a_core(task, bytes), form.work_type, task.where.most_ranks_of_host()),
-        class_of_staging(staging), wanted_channels(task) > 0 ? wanted_channels(task) : most_channels,
-        task.where.nearest_link());
+    return least_of(tally, static_cast<double>(bytes) / parts, least_through_actors(task, bytes, form.work_type),
+                    class_of_staging(staging), wanted_channels(task) > 0 ? wanted_channels(task) : most_channels,
+                    task.where.nearest_link());
   }
   const std::size_t block = task.largest_block() * size_of(form.work_type);
   return least_of(tally, static_cast<double>(block) / parts,
                   costs(task).over_slots(format_of(how), task.ranks(), bytes_a_core(task, block), form.work_type),
                   staging);
+}
+
+/// With the fewest elements that any message passes: the way out of one core group's memory and into another's, and what joins the two.
+machine_constants plan_choice::least_through_actors(const planning_task& task, std::size_t bytes, datatype type) const {
+  constexpr int fewest_elements = 3;
+  machine_constants m = through_actors(task, bytes, type);
+  const bool all_apart = task.placement.is_grid() && task.placement.ranks_per_core_group == 1;
+  if (task.where.routed() && all_apart)
+    m.messages[static_cast<std::size_t>(task.where.nearest_link())].message += fewest_elements * m.element;
+  return m;
 }
 
 void plan_choice::lower_bounds(contender& c, const contender& form, const planning_task& task) {
@@ -135,10 +143,8 @@ void plan_choice::lower_bounds(contender& c, const contender& form, const planni
   };
   const double by_actors =
       costs(task).actor_operation_seconds(task.ranks()) +
-      seconds(message_protocol::simple, costs(task)
-                                            .through_actors(1, form.work_type, task.where.most_ranks_of_host())
-                                            .over(task.where.nearest_link())
-                                            .message);
+      seconds(message_protocol::simple,
+              least_through_actors(task, 1, form.work_type).over(task.where.nearest_link()).message);
   lower(message_protocol::simple, by_actors);
   const bool touches = tallies.back()->touches_other_ranks;
   // As price_direct(): a barrier is what ranks do at the board anyway.

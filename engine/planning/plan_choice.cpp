@@ -225,14 +225,20 @@ void plan_choice::price(contender& c, const planning_task& task, const cutting& 
   const bool split = c.rank_order_fold || !task.what.uniform || cut != cutting{};
   const auto lowered = library_.get({c.choreography, c.on, split, c.rank_order_fold});
   const std::size_t bytes = task.mean_block() * size_of(c.work_type);
-  const machine_constants machine =
-      costs(task).through_actors(bytes_a_core(task, size_class(bytes)), c.work_type, task.where.most_ranks_of_host());
-  const double seconds = lowered->predict(bytes, cut, staging_bytes(c, task), machine, &task.where) +
-                         costs(task).actor_operation_seconds(task.ranks());
+  std::optional<machine> elements;
+  if (task.where.routed()) elements.emplace(task.placement, machine_options{options_.nic_ports, true});
+  const double seconds =
+      lowered->predict(bytes, cut, staging_bytes(c, task), through_actors(task, size_class(bytes), c.work_type),
+                       &task.where, elements ? &*elements : nullptr) +
+      costs(task).actor_operation_seconds(task.ranks());
   if (!(seconds < c.seconds)) return;
   c.seconds = seconds;
   c.cut = cut;
   c.lowered = lowered;
+}
+
+machine_constants plan_choice::through_actors(const planning_task& task, std::size_t bytes, datatype type) const {
+  return costs(task).through_actors(bytes_a_core(task, bytes), type, task.where.most_ranks_of_host());
 }
 
 /// Of all ranks' buffers, what each core has to do with.

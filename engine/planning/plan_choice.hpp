@@ -161,6 +161,9 @@ private:
     return options_.channels > 0 ? options_.channels : task.selected.channels;
   }
   double bytes_a_core(const planning_task& task, std::size_t block_bytes) const;
+  /// @param bytes of a block
+  machine_constants through_actors(const planning_task& task, std::size_t bytes, datatype type) const;
+  machine_constants least_through_actors(const planning_task& task, std::size_t bytes, datatype type) const;
   std::vector<cutting> cuts(const contender& c, const planning_task& task, const lowered_score& whole) const;
   std::size_t staged_elements(const contender& c, const planning_task& task, const lowered_score& whole) const;
   bool stages_whole_blocks(const contender& c, const planning_task& task) const;

@@ -214,15 +214,15 @@ double lowered_score::hops() {
 }
 
 double lowered_score::predict(std::size_t block_bytes, const cutting& cut, double staging_bytes,
-                              const machine_constants& machine, const reach_map* where) {
+                              const machine_constants& costs, const reach_map* where, const machine* elements) {
   const std::size_t bytes = size_class(block_bytes);
   const auto staged = size_class(static_cast<std::size_t>(std::min(staging_bytes, 9e18)));
   const price_key key{
-      bytes,  static_cast<std::uint64_t>(cut.channels),        static_cast<std::uint64_t>(cut.slices),
-      staged, std::bit_cast<std::uint64_t>(machine.copy_rate), std::bit_cast<std::uint64_t>(machine.reduce_rate)};
+      bytes,  static_cast<std::uint64_t>(cut.channels),      static_cast<std::uint64_t>(cut.slices),
+      staged, std::bit_cast<std::uint64_t>(costs.copy_rate), std::bit_cast<std::uint64_t>(costs.reduce_rate)};
   if (const auto known = prices_.find(key); known != prices_.end()) return known->second;
-  if (!sheet_) sheet_.emplace(*notes, where);
-  const double seconds = sheet_->predict(static_cast<double>(bytes) / std::max(1, notes->parts), cut, credits_, machine,
+  if (!sheet_) sheet_.emplace(*notes, where, elements);
+  const double seconds = sheet_->predict(static_cast<double>(bytes) / std::max(1, notes->parts), cut, credits_, costs,
                                          static_cast<double>(staged));
   prices_.emplace(key, seconds);
   if (steps > most_steps_of_kept_sheet) sheet_.reset();

@@ -61,9 +61,9 @@ public:
   /// timing_sheet::hops().
   double hops();
   /// Predicted seconds, shared by all sizes of a class (size_class).
-  /// @param machine its latencies are always the same @param where as timing_sheet's, and always the same
-  double predict(std::size_t block_bytes, const cutting& cut, double staging_bytes, const machine_constants& machine,
-                 const reach_map* where = nullptr);
+  /// @param costs whose latencies are always the same @param where, elements as timing_sheet's, and always the same
+  double predict(std::size_t block_bytes, const cutting& cut, double staging_bytes, const machine_constants& costs,
+                 const reach_map* where = nullptr, const machine* elements = nullptr);
 
 private:
   using price_key = std::array<std::uint64_t, 6>;  ///< block bytes, channels, slices, staging bytes, rates

@@ -125,6 +125,7 @@ machine_constants tuning::through_actors(double bytes_a_core, datatype type, int
         frames(network_message_ns(borders), of_socket * socket_message_ns, network_kilobyte_ns(borders));
   m.step = actor_step_ns * 1e-9;
   m.operand = actor_operand_ns * 1e-9;
+  m.element = actor_message_ns * 1e-9;  // an element is an actor like the channels
   const double copying = copy.at(bytes_a_core), reducing = reduce.at(bytes_a_core);
   m.copy_rate = copying * 1e9;
   m.reduce_rate = std::min(reducing, type_rate[static_cast<std::size_t>(part_of(type))]) * 1e9;

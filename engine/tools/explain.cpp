@@ -14,6 +14,7 @@
 #include "engine/planning/tuning.hpp"
 #include "memory/error.hpp"
 #include "memory/spelling.hpp"
+#include "topology/machine/routes.hpp"
 
 namespace troupe {
 
@@ -96,6 +97,24 @@ std::size_t bus_bytes(collective what, int ranks, std::size_t block_bytes) {
 
 namespace {
 
+/// What messages of rank 0 pass where the layout lies between the ranks, and that each element is as dear as the two channels.
+std::string told_of_elements(const tuning& t, const layout& placement) {
+  const machine elements{placement};
+  std::map<std::pair<std::size_t, std::string>, int> ways;  // the shortest first, with the first rank that it leads to
+  for (int r = 1; r < placement.size(); ++r) {
+    const route way = route_between(elements, 0, r);
+    std::string passed;
+    for (const hop& h : way.hops) passed += (passed.empty() ? "" : ", ") + std::string{name(h.kind)};
+    ways.try_emplace({way.hops.size(), passed}, r);
+  }
+  const std::string us = number(t.actor_message_ns / 1000, 1) + " us";
+  std::string text = "; a message takes " + us + ", and " + us + " more at each element that it passes";
+  for (const auto& [way, to] : ways)
+    text += (way == ways.begin()->first ? ", from rank 0 " : "; ") + std::string{"to "} + std::to_string(to) + ": " +
+            (way.first == 0 ? "none" : way.second);
+  return text;
+}
+
 /// Of links only where messages go over them.
 std::string told(const tuning& t, const layout& placement) {
   std::string text = t.measured.empty() ? "assumed (`troupe tune` measures them)"
@@ -103,6 +122,7 @@ std::string told(const tuning& t, const layout& placement) {
   const reach_map where{placement};
   if (where.farthest_link() != reach::process)
     text += "; of frames between processes " + (t.links.empty() ? "assumed" : "measured by " + t.links);
+  if (where.routed()) text += told_of_elements(t, placement);
   const auto of_network = [&](int borders) {
     return number(t.network_message_ns(borders) / 1000, 1) + " us and " +
            number(t.network_kilobyte_ns(borders) / 1000, 2) + " us a KiB";

@@ -144,6 +144,56 @@ TEST_CASE("a rank hands out one message after the other, whatever their lanes") 
   CHECK(timing_sheet{s, &where}.predict(0, {}, 8, apart(10, 100, 0)) == doctest::Approx(1 + 100 + 1));
 }
 
+namespace {
+/// One message of so many bytes from rank 0 to the last one of a layout, in µs of an element's work besides what it is without elements.
+double carried(const std::string& text, double bytes, machine_options with = {}) {
+  const layout on = layout::parse(text);
+  const machine elements{on, with};
+  const reach_map where{on};
+  score s;
+  s.what = collective::broadcast;
+  s.ranks = on.size();
+  s.players.resize(static_cast<std::size_t>(on.size()));
+  s.players.front().lanes = {{sending(static_cast<rank_t>(on.size() - 1), 1)}};
+  s.players.back().lanes = {{receiving(0, 1)}};
+  machine_constants m = round_machine(16);
+  m.element = 1;
+  m.copy_rate = 1e6;
+  return timing_sheet{s, &where, &elements}.predict(bytes, {}, 8, m) - timing_sheet{s}.predict(bytes, {}, 8, m);
+}
+}  // namespace
+
+TEST_CASE("a message pays for every element of the layout that it passes") {
+  CHECK(carried("2", 0) == 0);
+  CHECK(carried("1x2", 0) == doctest::Approx(3));    // DMA engine, link, DMA engine
+  CHECK(carried("1x1x5", 0) == doctest::Approx(3));  // the ring's shorter way
+  CHECK(carried("1x1x4", 0) == doctest::Approx(3));
+  CHECK(carried("0.0.0,0.0.1,0.0.3,0.0.2", 0) == doctest::Approx(4));  // two segments
+  CHECK(carried("2x1", 0) == doctest::Approx(5));                      // NICs and the switch between them
+  CHECK(carried("2x1", 0, {1, false}) == doctest::Approx(4));
+  // The DMA engine copies what leaves, the NIC what arrives, in packets of 64 KiB, of which the switch and that NIC are told one by one.
+  CHECK(carried("1x2", 1e6) == doctest::Approx(3 + 1));
+  CHECK(carried("2x1", 1 << 18) == doctest::Approx(3 + 2 * 4 + 2 * (1 << 18) / 1e6));
+}
+
+TEST_CASE("an element takes no less than all that pass it") {
+  const layout on = layout::parse("2x4");
+  const reach_map where{on};
+  score s;
+  s.what = collective::broadcast;
+  s.ranks = 8;
+  s.players.resize(8);
+  for (std::size_t r = 0; r < 4; ++r) s.players[r].lanes = {{sending(static_cast<rank_t>(r + 4), 0)}};
+  machine_constants m = round_machine(1000);
+  m.messages.fill({0, 0, 0, 0});
+  m.element = 1000, m.step = 0;
+  // Nobody waits for the messages. The switch passes on all four; without it, each port its own, or one of them all.
+  const machine joined{on, {4, true}}, wired{on, {4, false}}, by_one{on, {1, false}};
+  CHECK(timing_sheet{s, &where, &joined}.predict(0, {}, 8, m) == doctest::Approx(4000));
+  CHECK(timing_sheet{s, &where, &wired}.predict(0, {}, 8, m) == doctest::Approx(1000));
+  CHECK(timing_sheet{s, &where, &by_one}.predict(0, {}, 8, m) == doctest::Approx(4000));
+}
+
 TEST_CASE("between hosts one small message is not cut in two") {
   // Two halves in two lanes take as long on the way as one, but their sender twice as long.
   layout apart = layout::flat(2);

@@ -197,6 +197,38 @@ TEST_CASE("several servers share no memory, whoever insists") {
   }
 }
 
+TEST_CASE("a choreography costs what the layout puts between its ranks") {
+  planner p{engine_options{}};
+  const auto us = [&p](const call& what, const char* name, const char* where) {
+    const auto all = p.candidates(what, layout::parse(where));
+    const auto at = std::ranges::find_if(
+        all, [&](const candidate& c) { return c.choreography == name && c.protocol == "simple" && c.eligible(); });
+    REQUIRE(at != all.end());
+    return at->predicted_seconds * 1e6;
+  };
+  for (const std::size_t count : {std::size_t{16}, std::size_t{1} << 18}) {
+    CAPTURE(count);
+    // Nothing, a link, NICs for some messages, and for all of them.
+    double before = us(all_reduce_of(count), "ring", "8");
+    for (const char* where : {"1x8", "2x4", "4x2", "8x1"}) {
+      CAPTURE(where);
+      const double now = us(all_reduce_of(count), "ring", where);
+      CHECK(now > before);
+      before = now;
+    }
+    CHECK(us(all_reduce_of(count), "ring", "2x2x2x1") == us(all_reduce_of(count), "ring", "4x2"));
+  }
+  CHECK(mentions(
+      explain(p, all_reduce_of(16), layout::parse("2x2")).costs,
+      "at each element that it passes, from rank 0 to 1: dma, card link, dma; to 2: dma, nic, switch, nic, dma"));
+  CHECK_FALSE(mentions(explain(p, all_reduce_of(16), layout::parse("4")).costs, "element"));
+  // The pipeline takes each block to the other server once, where the ring is no dearer without servers.
+  const call large = call_of(collective::all_gather, std::size_t{1} << 19);
+  CHECK(us(large, "hierarchical_pipeline", "8") >= us(large, "ring", "8"));
+  CHECK(us(large, "hierarchical_pipeline", "2x4") < us(large, "ring", "2x4"));
+  CHECK(p.plan_for(large, layout::parse("2x4"))->choreography.starts_with("hierarchical"));
+}
+
 TEST_CASE("a user's score in other ranks' memory is refused where they share none, too") {
   const score_file file{to_json(written("fused", collective::broadcast, 2))};
   planner p{with_file(file)};
