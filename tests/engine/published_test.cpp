@@ -143,6 +143,49 @@ TEST_CASE("spec 3: one set of constants for all numbers of jobs; reductions gain
   }
 }
 
+TEST_CASE("spec 4 side by side: rounds as the text has them, and what runs have beside its words") {
+  std::map<std::string, side_by_side> of;
+  for (const published_row& row : all_rows()) {
+    if (!row.ours.beside) continue;
+    CAPTURE(row.figure.id);
+    const side_by_side& b = *row.ours.beside;
+    // Of several servers' blocks a step inside exchanges one after the other.
+    CHECK(row.ours.value == row.figure.published + (row.figure.id == "spec4.side.staged.2x4" ? 3 : 0));
+    REQUIRE(b.times.size() == 3);
+    CHECK(b.times[0].second < b.times[1].second);
+    CHECK(b.times[1].second < b.times[2].second);
+    CHECK(b.bandwidth_percent > 0);
+    CHECK(b.bandwidth_percent <= 100);
+    of[row.figure.id.substr(std::string{"spec4.side."}.size())] = b;
+  }
+  REQUIRE(of.size() == 12);
+  const auto latency = [&](const std::string& id) { return of.at(id).times.front().second; };
+  // One card to another takes 1 us, inside a server.
+  CHECK(latency("pairwise.1x8") == doctest::Approx(7).epsilon(0.01));
+  CHECK(latency("full_mesh.1x8") == doctest::Approx(2).epsilon(0.01));
+  CHECK(latency("ll.1x8") == doctest::Approx(1).epsilon(0.01));
+  CHECK(of.at("pairwise.1x8").tokens == 0);
+  CHECK(of.at("pairwise_bcopy.1x8").tokens == 3 * 7);
+  CHECK(of.at("staged.2x4").tokens == 3 * 2 + 1);
+  CHECK(of.at("ll.2x4").tokens == 0);
+  CHECK(of.at("full_mesh.1x8").bandwidth_percent > 3 * of.at("pairwise.1x8").bandwidth_percent);
+  CHECK(of.at("ll.2x4").bandwidth_percent < 50);  // a flag for every 8 bytes
+  CHECK(of.at("staged.1x8").says.rounds == "(p1-1)+(p2-1)");
+
+  std::ostringstream table;
+  print_published(table, all_rows());
+  CHECK(table.str().find("# Side by side: ") != std::string::npos);
+  CHECK(table.str().find("\n    HCCL Pairwise, BCopy    2x4    7  p-1 ") != std::string::npos);
+  int rows = 0;
+  for (const auto& row : nlohmann::json::parse(published_json(all_rows()))) {
+    if (row.at("side_by_side").is_null()) continue;
+    ++rows;
+    CHECK(row.at("side_by_side").at("rounds") == row.at("ours"));
+    CHECK(row.at("side_by_side").at("time_us").size() == 3);
+  }
+  CHECK(rows == 12);
+}
+
 TEST_CASE("published figures: a bound that is kept has no error, a study that fails becomes a row") {
   published_figure f{
       .id = "x", .source = "s", .what = "w", .file = "none.toml", .published = 20, .unit = "%", .ours = {}};

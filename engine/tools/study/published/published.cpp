@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdio>
 #include <sstream>
+#include <utility>
 
 #include <nlohmann/json.hpp>
 
@@ -134,6 +135,62 @@ std::vector<published_row> run_published(const std::vector<published_figure>& fi
 
 // -- reports ----------------------------------------------------------------------------------------------------------
 
+namespace {
+
+void print_side_by_side(std::ostream& to, const side_by_side& row) {
+  const auto both = [](const std::string& ours, const std::string& says) {
+    return padded(says.empty() ? ours : ours + "  " + says, 23) + ' ';
+  };
+  to << "    " << padded(row.algorithm, 24) << padded(row.layout, 7)
+     << both(std::to_string(row.rounds), row.says.rounds)
+     << both(with_unit(row.times.front().second, "us"), row.says.latency)
+     << both(with_unit(row.bandwidth_percent, "%"), row.says.bandwidth)
+     << both(std::to_string(row.tokens), row.says.synchronisation);
+  std::string times;
+  for (const auto& [bytes, us] : row.times) times += padded(number_text(us), 10);
+  to << times.erase(times.find_last_not_of(' ') + 1) << '\n';
+}
+
+/// Of the rows that have a place in it.
+void print_side_by_side(std::ostream& to, const std::vector<published_row>& rows) {
+  bool first = true;
+  for (const published_row& row : rows) {
+    if (!row.ours.beside) continue;
+    if (std::exchange(first, false)) {
+      to << "#\n# Side by side: in numbers what the simulated runs have, behind them what the source says. Rounds: "
+            "messages "
+            "with data that follow one another.\n# Latency: of the smallest call. Bandwidth: of the largest call's "
+            "time, "
+            "what ports and wires need at least. Tokens: empty messages that a\n# rank sends. Times in us.\n#   "
+         << padded("algorithm", 24) << padded("layout", 7) << padded("rounds", 24) << padded("latency", 24)
+         << padded("bandwidth", 24) << padded("tokens", 24);
+      for (const auto& [bytes, us] : row.ours.beside->times) to << padded(bytes_text(bytes), 10);
+      to << '\n';
+    }
+    print_side_by_side(to, *row.ours.beside);
+  }
+}
+
+json side_by_side_json(const std::optional<side_by_side>& row) {
+  if (!row) return {};
+  json times = json::object();
+  for (const auto& [bytes, us] : row->times) times[std::to_string(bytes)] = us;
+  return {{"algorithm", row->algorithm},
+          {"layout", row->layout},
+          {"rounds", row->rounds},
+          {"latency_us", row->times.front().second},
+          {"bandwidth_percent", row->bandwidth_percent},
+          {"tokens", row->tokens},
+          {"time_us", times},
+          {"says",
+           {{"rounds", row->says.rounds},
+            {"latency", row->says.latency},
+            {"bandwidth", row->says.bandwidth},
+            {"synchronisation", row->says.synchronisation}}}};
+}
+
+}  // namespace
+
 void print_published(std::ostream& to, const std::vector<published_row>& rows) {
   to << "# Published figures, and the same cases in virtual time. Formula: the source's own, where it has one.\n"
         "# What stands under \"published\" is printed in the source; or, marked d, derived from its text and constants "
@@ -158,6 +215,7 @@ void print_published(std::ostream& to, const std::vector<published_row>& rows) {
        << (row.ours.formula ? with_unit(*row.ours.formula, f.unit) : "") << '\n';
     print_wrapped(to, explained(row), "      ", 120);
   }
+  print_side_by_side(to, rows);
 }
 
 std::string published_json(const std::vector<published_row>& rows) {
@@ -181,6 +239,7 @@ std::string published_json(const std::vector<published_row>& rows) {
     one["note"] = row.ours.note;
     one["remark"] = f.remark;
     one["failure"] = row.failure;
+    one["side_by_side"] = side_by_side_json(row.ours.beside);
     list.push_back(std::move(one));
   }
   return list.dump(2) + "\n";

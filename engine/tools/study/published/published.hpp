@@ -19,6 +19,7 @@
 #include <ostream>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "engine/tools/study/study.hpp"
@@ -58,10 +59,24 @@ private:
   std::string file_;
 };
 
+/// A row of a source's table that compares algorithms: its words, and what the runs have in their place.
+struct side_by_side {
+  struct words {
+    std::string rounds, latency, bandwidth, synchronisation;  ///< empty: the source has none
+  };
+  std::string algorithm, layout;
+  words says;
+  int rounds = 0;                ///< messages with data that follow one another
+  int tokens = 0;                ///< empty messages that a rank sends
+  double bandwidth_percent = 0;  ///< of the largest call's time, what ports and wires need at least
+  std::vector<std::pair<std::size_t, double>> times;  ///< bytes, µs; the first is latency alone
+};
+
 struct measured {
   double value = 0;                 ///< in the figure's unit, from simulated runs
   std::optional<double> formula{};  ///< what the source's own formula gives for the same case, where it has one
   std::string note{};               ///< what this run showed besides: "meet at 48 KiB"; stands before the remark
+  std::optional<side_by_side> beside{};
 };
 
 /// Where the number in the column "published" comes from. Only the first is the source's word.
@@ -96,6 +111,7 @@ std::vector<published_figure> spec1_figures();
 std::vector<published_figure> spec2_figures();
 std::vector<published_figure> spec3_figures();
 std::vector<published_figure> spec4_figures();
+std::vector<published_figure> side_by_side_figures();  ///< of spec 4
 std::vector<published_figure> spec5_figures();
 /// All of them, in this order.
 std::vector<published_figure> all_published_figures();
@@ -114,7 +130,8 @@ struct published_row {
 std::vector<published_row> run_published(const std::vector<published_figure>& figures, study_runs& runs,
                                          const std::function<void(const std::string&)>& progress = {});
 void print_published(std::ostream& to, const std::vector<published_row>& rows);
-/// [{id, source, what, file, published, kind, modelled, says, unit, ours, formula, error_percent, note, remark, failure}]
+/// [{id, source, what, file, published, kind, modelled, says, unit, ours, formula, error_percent, note, remark, failure, side_by_side: {algorithm,
+/// layout, rounds, latency_us, bandwidth_percent, tokens, time_us: {bytes: µs}, says: {rounds, latency, bandwidth, synchronisation}} or null}]
 std::string published_json(const std::vector<published_row>& rows);
 
 }  // namespace troupe

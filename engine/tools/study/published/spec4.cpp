@@ -5,6 +5,7 @@
 #include "engine/tools/study/published/published.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace troupe {
 
@@ -301,6 +302,7 @@ std::vector<published_figure> spec4_figures() {
   all.push_back(lowest_latency());
   for (const int exchanges : {1, 2}) all.push_back(communication_share(exchanges));
   selection_figures(all);
+  for (published_figure& f : side_by_side_figures()) all.push_back(std::move(f));
   return all;
 }
 
