@@ -138,6 +138,36 @@ TEST_CASE("expert layers: where all experts are chosen, the ways between servers
   CHECK(a.communicators[a.collectives[operations[3].amount].communicator].ranks.size() == 3);
 }
 
+TEST_CASE("expert layers: the profile counts what the exchanges move") {
+  expert_layers m = small_model("2x3");
+  m.skew = 1, m.capacity = 1;
+  for (const expert_way way : {expert_way{}, expert_way{.by_server = true}, expert_way{.parts = 2}}) {
+    const expert_iteration made = expert_iteration_of(m, way);
+    const expert_profile& p = made.profile;
+    const std::uint64_t choices = 3u * 6 * 20 * 2;  // of all layers forward
+    CHECK(p.dispatches == 3);
+    REQUIRE(p.ranks.size() == 6);
+    REQUIRE(p.tokens_of_expert.size() == 12);
+    const auto sum = [](const std::vector<std::uint64_t>& of) {
+      return std::accumulate(of.begin(), of.end(), std::uint64_t{0});
+    };
+    CHECK(p.dropped() > 0);
+    CHECK(sum(p.tokens_of_expert) + p.dropped() == choices);
+    CHECK(sum(p.sent_to_expert) == sum(p.tokens_of_expert));
+    CHECK(sum(p.dropped_of_expert) == p.dropped());
+    CHECK(p.bottleneck() >= 0);
+    CHECK(p.imbalance() > 1);
+    std::uint64_t sent = 0, received = 0, crossed = 0, crossing = 0;
+    for (const expert_profile::of_rank& r : p.ranks)
+      sent += r.sent, received += r.received, crossed += r.crossed, crossing += r.crossing;
+    CHECK(sent == received);
+    CHECK(crossing > 0);
+    CHECK((crossed < crossing) == way.by_server);
+    // Rank 1 has the experts 2 and 3.
+    CHECK(p.ranks[1].received == p.tokens_of_expert[2] + p.tokens_of_expert[3]);
+  }
+}
+
 TEST_CASE("expert layers: skew makes some ranks busier, and what cannot be is refused") {
   expert_layers m = small_model("2x2");
   m.tokens = 500;
@@ -242,4 +272,25 @@ TEST_CASE("troupe experts: table, JSON, trace, mistakes") {
     CHECK(o.code == 2);
     CHECK_MESSAGE(has(o.err, why), o.err);
   }
+}
+
+TEST_CASE("troupe experts: the page has the profile and the heat map of two ways, the JSON the profile of all") {
+  expert_layers m = small_model("2x2");
+  const expert_study made = run_experts(study_on("[study]\npreset = \"flat\"\nranks = 4"), m, 2, {}, {});
+  for (const expert_row& row : made.rows) {
+    const double share = row.iteration.profile.share_of_exchange();
+    CHECK(share == doctest::Approx(1 - row.computing).epsilon(1e-3));
+  }
+  const std::string page = experts_page(made);
+  const auto times = [&page](const std::string& what) {
+    std::size_t n = 0;
+    for (std::size_t at = page.find(what); at != page.npos; at = page.find(what, at + 1)) ++n;
+    return n;
+  };
+  CHECK(times("\"experts\":{\"dispatches\":3,") == 2);
+  CHECK(times("\"heat_map\":\"\\u003csvg ") == 2);
+  CHECK(times("\"title\":\"Experts, plain: ") == 1);
+  CHECK(experts_json(made).find("\"profile\"") != std::string::npos);
+  const expert_study one = run_experts(study_on("[study]\npreset = \"flat\"\nranks = 4"), m, 1, {"plain"}, {});
+  CHECK(experts_page(one).find("\"runs\":[") == std::string::npos);
 }

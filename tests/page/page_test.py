@@ -120,6 +120,23 @@ TIMELINE = {"traceEvents": [
     {"ph": "s", "name": "tile", "id": 1, "pid": 3, "tid": 1, "ts": 1020}]}
 
 
+def test_experts(page, troupe, folder):
+    subprocess.run([troupe, "experts", "--ranks", "4", "--experts", "8", "--layers", "2", "--skew", "1", "--report", folder / "experts.html", "--json", folder / "experts.json"],
+                   check=True, stdout=subprocess.DEVNULL)
+    page = Page(page.b, folder / "experts.html")
+    ways = json.loads((folder / "experts.json").read_text())["ways"]
+    plain_way = ways[0]["profile"]
+    check(page.b.value("troupe_page.runs.map(r => r.doc.experts.imbalance)")[0] == plain_way["imbalance"], "the page of experts has the profile")
+    page.b.until("[...document.querySelectorAll('#experts img')].every(i => i.complete)")
+    check(page.b.value("[...document.querySelectorAll('#experts img')].filter(i => i.naturalWidth > 100).length") == 2, "the heat map of either way is drawn")
+    busiest = max(range(8), key=lambda e: plain_way["experts"][e]["tokens"])
+    rows = page.b.value("[...document.querySelectorAll('#experts .run')[0].querySelectorAll('table')].map(t => [...t.tBodies[0].rows].map(r => [...r.cells].map(c => c.textContent)))")
+    check([r[3].replace(",", "") for r in rows[0]] == [str(r["received"]) for r in plain_way["ranks"]], "a row a rank says what it received")
+    check(rows[1][0][:2] == [str(busiest), f"{plain_way['experts'][busiest]['tokens']:,}"], "the busiest expert comes first")
+    check(f"rank {plain_way['bottleneck']} receives most" in page.text("#experts .result"), "the page says which rank receives most")
+    page.quiet("the page of experts")
+
+
 def test_timelines(page, troupe, folder, document):
     """What other programs and runs wrote, beside the run of the page."""
     (folder / "timeline.json").write_text(json.dumps(TIMELINE))
@@ -490,7 +507,7 @@ def main():
             print(f"-- {test.__name__}")
             test(page, ring8)
         page.quiet("ring")
-        for name, test in (("links", lambda: test_links(page, page_of("ring8"), ring8)), ("pictures", lambda: test_pictures(page, ring8)), ("timelines", lambda: test_timelines(page, troupe, folder, ring8))):
+        for name, test in (("links", lambda: test_links(page, page_of("ring8"), ring8)), ("pictures", lambda: test_pictures(page, ring8)), ("timelines", lambda: test_timelines(page, troupe, folder, ring8)), ("experts", lambda: test_experts(page, troupe, folder))):
             print(f"-- {name}")
             page = Page(b, page_of("ring8"))
             test()

@@ -18,16 +18,18 @@ namespace experts_command {
 namespace {
 
 constexpr const char* footer = R"(Examples:
-  troupe experts                                                       8 ranks of 8 KiB tokens at 100 GB/s
+  troupe experts                                                       8 ranks of 8 KiB tokens, a port of 10 GB/s each
+  troupe experts --set hardware.link.bandwidth=100GB/s                 of 100 GB/s
   troupe experts --on dgx_h100 --ranks 32 --experts 64 --top-k 4       what a token that goes once to a server saves
   troupe experts --skew 0.8 --capacity 1.25 --parts 4
   troupe experts --only all --timeline run.json                        (open it in https://ui.perfetto.dev)
+  troupe experts --skew 0.8 --report experts.html                      (who got how many tokens; open it in a browser)
 
 Where tokens go is drawn (--seed), so that imbalance and drops are counted. docs/experts.md says what is modelled.)";
 
 struct arguments {
   expert_layers model;
-  std::string machine, compute = "50us", dense = "0us", json, timeline, goal;
+  std::string machine, compute = "50us", dense = "0us", json, timeline, goal, report;
   std::optional<std::uint64_t> seed;
   std::vector<std::string> only;
   configuration_options config;
@@ -57,7 +59,8 @@ int run(arguments& a) {
   const bool one = a.only.size() == 1;
   if (!one && !(a.timeline.empty() && a.goal.empty()))
     usage_error("--timeline and --goal are of one way for the tokens: say --only");
-  check_outputs({{"--json", a.json}, {"--timeline", a.timeline}, {"--goal", a.goal}}, files_of(config));
+  check_outputs({{"--json", a.json}, {"--timeline", a.timeline}, {"--goal", a.goal}, {"--report", a.report}},
+                files_of(config));
 
   a.model.places = study_machine_of(scenario).on.arrangement;
   a.model.hidden = static_cast<std::size_t>(a.hidden);
@@ -72,10 +75,11 @@ int run(arguments& a) {
   how.go_on = [&] { return !interrupted.load(); };
   const expert_study made = run_experts(scenario, a.model, a.parts, a.only, how);
   progress.clear();
-  const bool taken = a.json == "-" || a.timeline == "-" || a.goal == "-";
+  const bool taken = a.json == "-" || a.timeline == "-" || a.goal == "-" || a.report == "-";
   print_experts(taken ? std::cerr : std::cout, made);
   if (!a.json.empty()) write_text(a.json, experts_json(made));
   if (!a.timeline.empty()) write_text(a.timeline, replay_timeline(made.rows.front().run));
+  if (!a.report.empty()) write_text(a.report, experts_page(made));
   if (!a.goal.empty()) write_text(a.goal, write_goal(*made.rows.front().run.what));
   return exit_ok;
 }
@@ -127,6 +131,9 @@ void add_experts(command program, action& chosen) {
   a->config.add_to(sub, "TOML file with a [study], whose machine it is");
   sub.add_option("--json", a->json, "write everything as JSON; - for standard output").type_name("FILE");
   sub.add_option("--timeline", a->timeline, "write what every rank did when, for Perfetto or chrome://tracing")
+      .type_name("FILE");
+  sub.add_option("--report", a->report,
+                 "write one HTML page: the first way beside the fastest other, tokens by rank and expert, a heat map")
       .type_name("FILE");
   sub.add_option("--goal", a->goal, "write the iteration as a trace for `troupe replay`").type_name("FILE");
   sub.footer(footer);

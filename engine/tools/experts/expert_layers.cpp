@@ -28,6 +28,9 @@ struct routing {
   std::vector<routed_part> parts;
   std::size_t choices = 0, dropped = 0, crossed = 0, crossing = 0;
   double imbalance = 1;
+  std::vector<std::uint64_t> to_expert;      ///< choices of rank i for expert e, at i·experts + e …
+  std::vector<std::uint64_t> not_to_expert;  ///< … and those that were dropped
+  std::vector<std::uint64_t> crossed_of_rank, crossing_of_rank;  ///< of crossed and crossing
 };
 
 void check(const expert_layers& m, const expert_way& way) {
@@ -64,6 +67,9 @@ public:
       s = static_cast<std::size_t>(std::ranges::lower_bound(in_order, s) - in_order.begin());
     made_.parts.resize(static_cast<std::size_t>(parts),
                        {matrix(ranks_ * ranks_), matrix(ranks_ * servers_), std::vector<double>(ranks_)});
+    const std::size_t pairs = ranks_ * static_cast<std::size_t>(m.experts);
+    made_.to_expert.resize(pairs), made_.not_to_expert.resize(pairs);
+    made_.crossed_of_rank.resize(ranks_), made_.crossing_of_rank.resize(ranks_);
   }
 
   routing draw() {
@@ -110,7 +116,12 @@ private:
         const std::size_t e = draw_expert(dice);
         if (std::ranges::find(chosen_, e) == chosen_.end()) chosen_.push_back(e);
       }
-      std::erase_if(chosen_, [&](std::size_t e) { return sent[e]++ >= most; });
+      const std::size_t row = rank * sent.size();
+      std::erase_if(chosen_, [&](std::size_t e) {
+        const bool dropped = sent[e]++ >= most;
+        ++(dropped ? made_.not_to_expert : made_.to_expert)[row + e];
+        return dropped;
+      });
       made_.choices += k;
       made_.dropped += k - chosen_.size();
       send(rank, part);
@@ -127,10 +138,12 @@ private:
       const std::size_t server = server_[to];
       const bool away = server != server_[rank];
       made_.crossed += away ? 1 : 0;
+      made_.crossed_of_rank[rank] += away ? 1 : 0;
       if (std::ranges::find(reached_, server) != reached_.end()) continue;
       reached_.push_back(server);
       ++part.firsts[rank * servers_ + server];
       made_.crossing += away ? 1 : 0;
+      made_.crossing_of_rank[rank] += away ? 1 : 0;
     }
   }
 
@@ -169,13 +182,41 @@ public:
     made_.dropped = choices > 0 ? dropped / choices : 0;
     made_.crossing = crossed == 0 ? 0 : way_.by_server ? crossing / crossed : 1;
     made_.imbalance = imbalance / model_.routings;
-    for (int l = 0; l < model_.layers; ++l) layer(routing_of(l), 1);
+    begin_profile();
+    for (int l = 0; l < model_.layers; ++l) layer(routing_of(l), 1), count(routing_of(l));
     for (int l = model_.layers - 1; l >= 0; --l) layer(routing_of(l), 2);
     return std::move(made_);
   }
 
 private:
   const routing& routing_of(int layer) const { return routings_[static_cast<std::size_t>(layer % model_.routings)]; }
+
+  void begin_profile() {
+    const auto ranks = static_cast<std::size_t>(model_.places.size()),
+               experts = static_cast<std::size_t>(model_.experts);
+    expert_profile& p = made_.profile;
+    p.ranks.resize(ranks);
+    p.tokens_of_expert.resize(experts), p.dropped_of_expert.resize(experts), p.sent_to_expert.resize(ranks * experts);
+  }
+
+  void count(const routing& r) {
+    expert_profile& p = made_.profile;
+    const std::size_t experts = p.tokens_of_expert.size(), ranks = p.ranks.size();
+    ++p.dispatches;
+    for (std::size_t i = 0; i < ranks; ++i) {
+      p.ranks[i].tokens += static_cast<std::uint64_t>(model_.tokens);
+      // The profile's rows are those that travel, and its copies what experts get of them.
+      p.ranks[i].crossed += way_.by_server ? r.crossing_of_rank[i] : r.crossed_of_rank[i];
+      p.ranks[i].crossing += r.crossed_of_rank[i];
+      for (std::size_t e = 0; e < experts; ++e) {
+        const std::uint64_t sent = r.to_expert[i * experts + e], dropped = r.not_to_expert[i * experts + e];
+        p.ranks[i].sent += sent, p.ranks[i].dropped += dropped;
+        p.ranks[e * ranks / experts].received += sent;
+        p.tokens_of_expert[e] += sent, p.dropped_of_expert[e] += dropped;
+        p.sent_to_expert[i * experts + e] += sent;
+      }
+    }
+  }
 
   /// @param times the computation's, of the forward direction
   void layer(const routing& r, std::int64_t times) {

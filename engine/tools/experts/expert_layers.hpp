@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "engine/experts/expert_profile.hpp"
 #include "engine/tools/replay/application.hpp"
 #include "topology/layout/layout.hpp"
 
@@ -46,7 +47,8 @@ struct expert_iteration {
   double dropped = 0;  ///< share that was not sent
   double crossing =
       0;  ///< rows that went to another server, of those that had to: 1, or less where copies share a way; 0: none had to
-  double imbalance = 1;  ///< load of the rank that has most, by the average: mean over routings
+  double imbalance = 1;    ///< load of the rank that has most, by the average: mean over routings
+  expert_profile profile;  ///< of all layers forward, without times, which are the run's
 };
 
 /// @throws error(bad_config): the numbers fit neither each other nor the places; by_server needs several servers of as many ranks

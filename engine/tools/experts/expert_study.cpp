@@ -2,10 +2,14 @@
 #include "engine/tools/experts/expert_study.hpp"
 
 #include <algorithm>
+#include <array>
+#include <chrono>
 #include <memory>
+#include <span>
 
 #include <nlohmann/json.hpp>
 
+#include "engine/tools/study/page.hpp"
 #include "engine/tools/study/text.hpp"
 #include "memory/error.hpp"
 #include "memory/spelling.hpp"
@@ -29,6 +33,11 @@ expert_row run_one(const study_scenario& scenario, const expert_layers& model, c
   row.run = run_replay(scenario, what, one);
   row.us = static_cast<double>(row.run.outcome.end_ps) / 1e6;
   for (const replay_times& t : row.run.outcome.ranks) row.computing += static_cast<double>(t.compute);
+  for (std::size_t r = 0; r < what->ranks.size(); ++r) {
+    expert_profile::of_rank& of = row.iteration.profile.ranks[r];
+    of.altogether = std::chrono::nanoseconds{row.run.outcome.end_ps / 1000};
+    of.exchanging = of.altogether - std::chrono::nanoseconds{row.run.outcome.ranks[r].compute / 1000};
+  }
   row.computing /= static_cast<double>(row.run.outcome.end_ps) * static_cast<double>(what->ranks.size());
   return row;
 }
@@ -108,6 +117,7 @@ std::string experts_json(const expert_study& study) {
                     {"iteration_us", r.us},
                     {"computing", r.computing},
                     {"crossing", r.iteration.crossing},
+                    {"profile", json::parse(r.iteration.profile.json())},
                     {"collectives", calls}});
   }
   const expert_row& first = study.rows.front();
@@ -129,6 +139,35 @@ std::string experts_json(const expert_study& study) {
                       {"dropped", first.iteration.dropped},
                       {"ways", ways}};
   return whole.dump(1) + "\n";
+}
+
+namespace {
+
+std::string page_document(const expert_study& study, const expert_row& row) {
+  const expert_layers& m = study.model;
+  const expert_profile& p = row.iteration.profile;
+  json shown = json::parse(p.json());
+  for (json& rank : shown["ranks"]) rank.erase("sent_to_expert");  // which the picture has
+  shown["heat_map"] = p.heat_map();
+  const auto count = [](int n, const char* what) { return plural(static_cast<std::size_t>(n), what); };
+  replay_words words;
+  words.title = "Experts, " + row.by.name + ": " + row.by.about;
+  words.about = "An iteration of " + count(m.layers, "layer") + " of " + count(m.experts, "expert") + " on " +
+                row.run.on->name + ", " + m.places.to_string() + ": " + count(m.tokens, "token") + " of " +
+                std::to_string(m.hidden) + " elements a rank, " + count(m.top_k, "choice") +
+                " each, forward and backward, in virtual time.";
+  words.members = "\"experts\":" + shown.dump();
+  return replay_document(row.run, words);
+}
+
+}  // namespace
+
+std::string experts_page(const expert_study& study) {
+  std::vector<std::string> documents{page_document(study, study.rows.front())};
+  const auto others = std::span{study.rows}.subspan(1);
+  if (const auto fastest = std::ranges::min_element(others, {}, &expert_row::us); fastest != others.end())
+    documents.push_back(page_document(study, *fastest));
+  return study_page(documents);
 }
 
 }  // namespace troupe

@@ -75,6 +75,12 @@ std::string stretch_text(const replay_result& result, const replay_stretch& stre
 std::string replay_json(const replay_result& result);
 /// For the report page (../study/page.hpp): the run that was recorded, where the trace is of one, and the replay.
 std::vector<std::string> replay_documents(const replay_result& result);
+struct replay_words {
+  std::string title, about;
+  std::string members{};  ///< of the document besides, as JSON text: "\"name\":value"
+};
+/// The replay alone, in other words.
+std::string replay_document(const replay_result& result, const replay_words& words);
 /// For Perfetto and chrome://tracing: a track a rank, an arrow a message; of a recorded run its own tracks, too.
 std::string replay_timeline(const replay_result& result);
 

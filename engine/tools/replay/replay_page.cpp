@@ -63,14 +63,14 @@ private:
   std::string text_;
 };
 
-std::string document(const replay_result& r, const char* title, const std::string& about, std::int64_t end_ps,
-                     const span_list& spans, json path) {
+std::string document(const replay_result& r, const replay_words& words, std::int64_t end_ps, const span_list& spans,
+                     json path) {
   json actors = json::array();
   for (std::size_t rank = 0; rank < r.what->ranks.size(); ++rank)
     actors.push_back({{"name", "rank " + std::to_string(rank)}, {"kind", "rank"}, {"rank", rank}});
   const json whole{{"troupe_study", 1},
-                   {"title", title},
-                   {"about", about},
+                   {"title", words.title},
+                   {"about", words.about},
                    {"timeline", true},
                    {"scenario", path.empty() ? json::object() : json(r.scenario.as_said)},
                    {"ranks", r.what->ranks.size()},
@@ -82,6 +82,7 @@ std::string document(const replay_result& r, const char* title, const std::strin
                    {"remarks", r.remarks}};
   std::string text = whole.dump();
   text.back() = ',';
+  if (!words.members.empty()) text += "\n" + words.members + ",";
   return text + "\n\"spans\":[" + spans.text() + "]}\n";
 }
 
@@ -91,13 +92,16 @@ std::string recorded_document(const replay_result& r) {
     for (std::size_t i = 0; i < r.what->recorded[rank].size(); ++i)
       if (const application::recorded_time& t = r.what->recorded[rank][i]; t.begin_ps >= 0)
         spans.add(rank, i, t.begin_ps, t.end_ps, r.what->ranks[rank].operations[i].peer);
-  return document(r, "As it was recorded",
-                  "A real run of " + plural(r.what->ranks.size(), "rank") +
-                      ", by the wall clock: from when a call was made to when it returned, or was waited for.",
+  return document(r,
+                  {"As it was recorded",
+                   "A real run of " + plural(r.what->ranks.size(), "rank") +
+                       ", by the wall clock: from when a call was made to when it returned, or was waited for."},
                   r.what->recorded_end_ps(), spans, json::array());
 }
 
-std::string replayed_document(const replay_result& r) {
+}  // namespace
+
+std::string replay_document(const replay_result& r, const replay_words& words) {
   span_list spans{*r.what};
   for (std::size_t rank = 0; rank < r.what->ranks.size(); ++rank)
     for (std::size_t i = 0; i < r.what->ranks[rank].operations.size(); ++i)
@@ -110,16 +114,13 @@ std::string replayed_document(const replay_result& r) {
                     {"actor", s.rank},
                     {"spent", name(s.spent)},
                     {"text", stretch_text(r, s)}});
-  return document(r, "Replayed", "Replayed on " + r.on->name + ", in virtual time.", r.outcome.end_ps, spans,
-                  std::move(path));
+  return document(r, words, r.outcome.end_ps, spans, std::move(path));
 }
-
-}  // namespace
 
 std::vector<std::string> replay_documents(const replay_result& r) {
   std::vector<std::string> all;
   if (!r.what->recorded.empty()) all.push_back(recorded_document(r));
-  all.push_back(replayed_document(r));
+  all.push_back(replay_document(r, {"Replayed", "Replayed on " + r.on->name + ", in virtual time."}));
   return all;
 }
 

@@ -195,7 +195,8 @@ class study_page {
     document.title = this.runs.map(run => run.title).join(" | ") + " – Troupe study";
     const one = this.runs.every(run => !run.jobs.length);  // what belongs to one collective
     const moves = one && !this.timelines, paths = one && (!this.timelines || this.runs.some(run => run.critical_path.length));
-    main.append(this.header(), this.results(), ...(moves ? [this.choreography()] : []), this.gantt(), this.heat(), ...(paths ? [this.critical()] : []), this.scenario());
+    main.append(this.header(), this.results(), ...(moves ? [this.choreography()] : []), this.gantt(), this.heat(), ...(paths ? [this.critical()] : []),
+      ...(this.runs.some(run => run.doc.experts) ? [this.experts()] : []), this.scenario());
     this.build_controls();
     for (const view of [...this.choreographies, ...this.drawings]) if (!view.surface) view.attach?.();
     this.drawings.push(...this.choreographies);
@@ -321,6 +322,22 @@ class study_page {
       }}, element("span", {class: "when"}, time_text(piece.begin_ps)), element("span", {class: "long"}, time_text(piece.end_ps - piece.begin_ps, 3)), element("span", {}, piece.text)))));
       const more = run.critical_path.length - most;
       return more > 0 ? [list, element("p", {class: "hint"}, `And ${plural(more, "piece")} more, not listed.`)] : list;
+    }));
+  }
+
+  /** Of layers of experts: how evenly tokens fell on ranks and experts. */
+  experts() {
+    return this.section("experts", "Tokens and experts", null, this.columns(run => {
+      const of = run.doc.experts;
+      if (!of) return element("p", {class: "missing"}, "This run has no experts.");
+      const ranks = of.ranks.map((rank, i) => ({...rank, i})), experts = of.experts.map((expert, i) => ({...expert, i})).sort((a, b) => b.tokens - a.tokens);
+      const count = key => [key, "", row => row[key].toLocaleString("en")], most = 64;
+      // As a picture, so that nothing of it is markup of this page.
+      return [element("p", {class: "result"}, `Forward, in ${plural(of.dispatches, "layer")}, rank ${of.bottleneck} receives most, ${number_text(of.imbalance, 3)} times the average, and ${plural(of.dropped, "choice")} ${of.dropped === 1 ? "is" : "are"} dropped. In the whole iteration a rank spends ${percent_text(of.share_of_exchange)} of its time on communication: it waits for tokens, or for others.`),
+        element("img", {class: "heat_map", alt: "Tokens from each rank to each expert", src: `data:image/svg+xml;charset=utf-8,${encodeURIComponent(of.heat_map)}`}),
+        table_of("", [["rank", "", row => row.i], ...["tokens", "sent", "received", "dropped", "crossed"].map(count), ["exchange", "µs", row => number_text(row.exchanging_us, 5)]], ranks.slice(0, most), () => false),
+        table_of("", [["expert", "", row => row.i], ...["tokens", "dropped"].map(count)], experts.slice(0, most), () => false),
+        ...(Math.max(ranks.length, experts.length) > most ? [element("p", {class: "hint"}, `The first ${most} ranks, and the ${most} busiest experts.`)] : [])];
     }));
   }
 
