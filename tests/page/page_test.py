@@ -129,6 +129,7 @@ def test_experts(page, troupe, folder):
     check(page.b.value("troupe_page.runs.map(r => r.doc.experts.imbalance)")[0] == plain_way["imbalance"], "the page of experts has the profile")
     page.b.until("[...document.querySelectorAll('#experts img')].every(i => i.complete)")
     check(page.b.value("[...document.querySelectorAll('#experts img')].filter(i => i.naturalWidth > 100).length") == 2, "the heat map of either way is drawn")
+    check(page.b.value("[...document.querySelectorAll('#experts img')].every(i => i.getBoundingClientRect().right <= i.parentNode.getBoundingClientRect().right + 1)"), "and has room in its column")
     busiest = max(range(8), key=lambda e: plain_way["experts"][e]["tokens"])
     rows = page.b.value("[...document.querySelectorAll('#experts .run')[0].querySelectorAll('table')].map(t => [...t.tBodies[0].rows].map(r => [...r.cells].map(c => c.textContent)))")
     check([r[3].replace(",", "") for r in rows[0]] == [str(r["received"]) for r in plain_way["ranks"]], "a row a rank says what it received")
