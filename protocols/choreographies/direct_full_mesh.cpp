@@ -119,12 +119,12 @@ public:
     }
     filled_ = fill_.after(round_ == 0 ? kept : emptied_).copy(from, outgoing);
     if (round_ > 1) travel_.wait(go);
-    travel_.after(round_ == 0 ? go : taken_).signal(behind);  // Ack
-    travel_.await(ahead);
+    travel_.after(round_ == 0 ? go : taken_).called(message_name::ack).signal(behind);
+    travel_.called(message_name::ack).await(ahead);
     travel_.to(ahead).after(filled_).send(outgoing);
     const step_ref received = travel_.from(behind).recv(landing);
-    tokens_.after(received).signal(behind);  // Done
-    taken_ = tokens_.await(ahead);
+    tokens_.after(received).called(message_name::done).signal(behind);
+    taken_ = tokens_.called(message_name::done).await(ahead);
     emptied_ = empty_.after(received).copy(landing, into);
     ++round_;
     return received;

@@ -87,14 +87,14 @@ private:
     }
     const cells block = kept_.empty() ? input[ahead] : kept_[static_cast<std::size_t>(ahead)];
     const step_ref filled = fill_.after(picked_up_[turn]).copy(block, outgoing_[turn]);
-    exchange_.after(emptied_[turn]).signal(behind);  // Ack
-    exchange_.await(ahead);
-    const step_ref sent = exchange_.to(ahead).after(filled).send(outgoing_[turn]);  // Async
-    notice_.after(sent).signal(ahead);                                              // DataSignal
-    const step_ref received = exchange_.from(behind).recv(landing_[turn]);
-    const step_ref arrived = notice_.after(received).await(behind);
-    done_.after(arrived).signal(behind);  // WaitDone
-    picked_up_[turn] = done_.await(ahead);
+    exchange_.after(emptied_[turn]).called(message_name::ack).signal(behind);
+    exchange_.called(message_name::ack).await(ahead);
+    const step_ref sent = exchange_.to(ahead).after(filled).called(message_name::async).send(outgoing_[turn]);
+    notice_.after(sent).called(message_name::data_signal).signal(ahead);
+    const step_ref received = exchange_.from(behind).called(message_name::async).recv(landing_[turn]);
+    const step_ref arrived = notice_.after(received).called(message_name::data_signal).await(behind);
+    done_.after(arrived).called(message_name::wait_done).signal(behind);
+    picked_up_[turn] = done_.called(message_name::wait_done).await(ahead);
     empty_.after(arrived);
     emptied_[turn] =
         reducing_ ? empty_.swapped().reduce(landing_[turn], output[r_]) : empty_.copy(landing_[turn], output[behind]);

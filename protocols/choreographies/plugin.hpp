@@ -14,11 +14,12 @@ namespace troupe {
 /// What such a library shows, under the name troupe_choreographies.
 struct choreography_list {
   /// Of the types that pass between the library and the program; they change with the version.
-  std::size_t sizes[3];
+  std::size_t sizes[4];
   const choreography* const* begin;
   std::size_t count;
 
-  static constexpr std::array<std::size_t, 3> wanted_sizes{sizeof(score), sizeof(stage), sizeof(choreography)};
+  static constexpr std::array<std::size_t, 4> wanted_sizes{sizeof(score), sizeof(step), sizeof(stage),
+                                                           sizeof(choreography)};
 };
 
 }  // namespace troupe
@@ -29,6 +30,6 @@ struct choreography_list {
   }                                                                                                                    \
   extern "C" __attribute__((visibility("default"))) const troupe::choreography_list troupe_choreographies;             \
   const troupe::choreography_list troupe_choreographies = {                                                            \
-      {sizeof(troupe::score), sizeof(troupe::stage), sizeof(troupe::choreography)},                                    \
+      {sizeof(troupe::score), sizeof(troupe::step), sizeof(troupe::stage), sizeof(troupe::choreography)},              \
       troupe_choreographies_here,                                                                                      \
       sizeof troupe_choreographies_here / sizeof *troupe_choreographies_here}

@@ -32,6 +32,12 @@ block_run blocks_of(const score& s, rank_t rank, buffer_kind buffer) {
 std::string_view name(buffer_kind kind) { return buffer_names[static_cast<std::size_t>(kind)]; }
 std::string_view name(step_kind kind) { return kind_names[static_cast<std::size_t>(kind)]; }
 
+std::string_view name(message_name which) {
+  static constexpr std::array<std::string_view, message_name_count> names{"",           "Ack",      "Async",
+                                                                          "DataSignal", "WaitDone", "Done"};
+  return names[static_cast<std::size_t>(which)];
+}
+
 std::int32_t cell_count(const score& s, rank_t rank, buffer_kind buffer) {
   const auto size = [](const std::vector<extent>& cells) { return static_cast<std::int32_t>(cells.size()); };
   switch (buffer) {
@@ -173,6 +179,7 @@ std::string to_string(const step& s) {
   if (writes(s.kind)) text += " → " + to_string(s.target);
   if (sends(s.kind)) text += " → rank " + std::to_string(s.to);
   if (s.fan != 0) text += ", fan " + std::to_string(s.fan);
+  if (s.called != message_name::none) text += " (" + std::string{name(s.called)} + ')';
   if (s.ready_part >= 0) text += " until piece " + std::to_string(s.ready_part) + " is ready";
   if (s.after.lane >= 0)
     text += std::string{text.size() == bare ? " after" : ", after"} + " lane " + std::to_string(s.after.lane) +

@@ -101,6 +101,12 @@ constexpr bool reads_source(step_kind k) {
 /// Does the step read its `target` before it writes it?
 constexpr bool reads_target(step_kind k) { return k == step_kind::reduce || k == step_kind::recv_reduce; }
 
+/// What a message is called by whom its choreography is from. For people: nothing that is performed or agreed on depends on it.
+enum class message_name : std::uint8_t { none, ack, async, data_signal, wait_done, done };
+inline constexpr int message_name_count = 6;
+/// "Ack", "DataSignal"; empty: none.
+TROUPE_API std::string_view name(message_name which);
+
 /// A step of the same rank, by lane and position; `lane == -1` means none.
 struct step_ref {
   std::int32_t lane = -1;
@@ -120,6 +126,7 @@ struct step {
   place target;
   step_ref after;
   std::int32_t ready_part = -1;  ///< of a wait: until the caller has made this piece of its input ready; −1: none
+  message_name called = message_name::none;  ///< of what it receives or sends
   bool operator==(const step&) const = default;
 };
 

@@ -45,8 +45,10 @@ step_ref lane_writer::append(step_kind kind, cells source, cells target) {
   next.source = builder_.resolve(rank_, source);
   next.target = builder_.resolve(rank_, target);
   next.after = after_;
+  next.called = called_;
   after_ = {};
   swapped_ = false;
+  called_ = message_name::none;
   steps.push_back(next);
   return {lane_, static_cast<std::int32_t>(steps.size()) - 1};
 }

@@ -5,12 +5,13 @@
 //    "uniform": true?, "parts": 2?, "partitions": 2?, "l2": [[block, part], …]?,
 //    "switches": [{"server": 0?, "members": [rank, …], "lanes": [[rank, lane], …]}, …]?,     those that reduce; without a server: the network
 //    "players": [{"scratch": [[block, part], …]?, "l0": …?, "lanes": [[step, …], …]}, …]}     one player a rank
-//   step: {"do": "recv_reduce_send", "from": 0, "source": "input[1]", "to": 0, "after": [lane, step]?, "swapped": true?}
+//   step: {"do": "recv_reduce_send", "from": 0, "source": "input[1]", "to": 0, "after": [lane, step]?, "swapped": true?, "called": "Ack"?}
 //   a wait in a partitioned score: {"do": "wait", "ready": 1, "after": [lane, step]?}
 //   place: "input[3]", "scratch[0..4)", "output[1]@2" for rank 2's output
 //
 // A step has the keys that its kind uses: "from" if it receives, "to" if it sends, "source" if it reads one, "target" if it
-// writes one (a send, recv or recv_copy_send without one is a token), "swapped" if it reduces, "fan" for recv_reduce.
+// writes one (a send, recv or recv_copy_send without one is a token), "swapped" if it reduces, "fan" for recv_reduce,
+// "called" if it receives or sends (message_name).
 
 #include <algorithm>
 #include <array>
@@ -66,6 +67,7 @@ std::string step_json(const step& s) {
   if (sends(s.kind)) add("to", std::to_string(s.to));
   if (reduces(s.kind) && s.swapped) add("swapped", "true");
   if (s.kind == step_kind::recv_reduce && s.fan != 0) add("fan", std::to_string(s.fan));
+  if (s.called != message_name::none) add("called", in_quotes(name(s.called)));
   if (s.ready_part >= 0) add("ready", std::to_string(s.ready_part));
   if (s.after.lane >= 0) add("after", '[' + std::to_string(s.after.lane) + ", " + std::to_string(s.after.step) + ']');
   return text + '}';
@@ -372,6 +374,7 @@ private:
       made.target = where(need(value, "target", at), at.at("target"));
     if (value.contains("swapped")) made.swapped = flag(value["swapped"], at.at("swapped"));
     if (value.contains("fan")) made.fan = static_cast<std::uint16_t>(number(value["fan"], at.at("fan"), 0, 0xffff));
+    if (value.contains("called")) made.called = called(value["called"], at.at("called"));
     if (value.contains("ready")) made.ready_part = index(value["ready"], at.at("ready"), max_parts);
     if (value.contains("after")) made.after = reference(value["after"], at.at("after"), lanes);
     return made;
@@ -387,6 +390,16 @@ private:
     fail(at, "'" + shortened(wanted) + "' is no kind of step" + suggestion(wanted, names));
   }
 
+  message_name called(const json& value, const json_path& at) const {
+    const std::string wanted = text(value, at);
+    std::vector<std::string_view> names;
+    for (int i = 1; i < message_name_count; ++i) {
+      names.push_back(name(static_cast<message_name>(i)));
+      if (names.back() == wanted) return static_cast<message_name>(i);
+    }
+    fail(at, "no message is called '" + shortened(wanted) + '\'' + suggestion(wanted, names));
+  }
+
   void step_keys(const json& value, const json_path& at, step_kind kind) const {
     std::vector<std::string_view> known{"do"};
     if (receives(kind)) known.push_back("from");
@@ -395,6 +408,7 @@ private:
     if (sends(kind)) known.push_back("to");
     if (reduces(kind)) known.push_back("swapped");
     if (kind == step_kind::recv_reduce) known.push_back("fan");
+    if (receives(kind) || sends(kind)) known.push_back("called");
     if (kind == step_kind::wait) known.push_back("ready");
     known.push_back("after");
     for (const auto& item : value.items()) {

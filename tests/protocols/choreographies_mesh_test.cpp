@@ -311,6 +311,16 @@ TEST_CASE("pairwise: in step k to the rank k ahead, from the rank k behind") {
   }
 }
 
+namespace {
+/// Steps of a rank that send or receive such a message.
+std::size_t called(const score& s, rank_t r, message_name which) {
+  std::size_t found = 0;
+  for (const lane& l : s.players[static_cast<std::size_t>(r)].lanes)
+    found += static_cast<std::size_t>(std::ranges::count(l, which, &step::called));
+  return found;
+}
+}  // namespace
+
 TEST_CASE("pairwise through scratch: four cells whatever the number of ranks, safe only because of the handshake") {
   stage on = flat_stage(collective::all_to_all, 9);
   on.through_scratch = true;
@@ -321,6 +331,19 @@ TEST_CASE("pairwise through scratch: four cells whatever the number of ranks, sa
   }
   CHECK(messages(s, 0) == 8);
   CHECK(steps_of(s, 0, step_kind::send) == 4 * 8);  // Ack, data, DataSignal, WaitDone
+  for (const message_name which :
+       {message_name::ack, message_name::async, message_name::data_signal, message_name::wait_done}) {
+    CAPTURE(name(which));
+    CHECK(called(s, 0, which) == 2 * 8);  // sent and received
+    CHECK(called(one_cell_per_step(s), 0, which) == 2 * 8);
+  }
+  CHECK(to_text(s).find("send  token → rank 8 (Ack)") != std::string::npos);
+  // Names are no part of what ranks agree on.
+  score nameless = s;
+  for (part& player : nameless.players)
+    for (lane& l : player.lanes)
+      for (step& at : l) at.called = message_name::none;
+  CHECK(digest(nameless) == digest(s));
   REQUIRE(verify(s).ok());
   REQUIRE(verify(one_cell_per_step(s), {2, 3}).ok());
 
@@ -476,6 +499,8 @@ TEST_CASE("direct full mesh through scratch: two halves a stream, which swap rol
   }
   CHECK(messages(s, 0) == 9);
   CHECK(steps_of(s, 0, step_kind::send) == 3 * 9);  // Ack, data, Done
+  CHECK(called(s, 0, message_name::ack) == 2 * 9);
+  CHECK(called(s, 0, message_name::done) == 2 * 9);
   REQUIRE(verify(s).ok());
   REQUIRE(verify(one_cell_per_step(s), {2, 3}).ok());
   std::vector<std::pair<int, int>> halves;  // that a round sends from, and receives into

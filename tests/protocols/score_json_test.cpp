@@ -107,9 +107,13 @@ TEST_CASE("other ranks' places, tokens and odd names survive") {
   b.lane(0).copy(input[0], output.of(2)[0]);
   b.lane(0).signal(1);
   b.lane(1).await(0);
-  b.lane(2).from(0).to(1).recv_copy_send(token);
+  b.lane(2).called(message_name::wait_done).from(0).to(1).recv_copy_send(token);
+  b.lane(2).signal(0);
   const score s = b.finish();
   const std::string text = to_json(s);
+  CHECK(s.players[2].lanes[0][0].called == message_name::wait_done);
+  CHECK(s.players[2].lanes[0][1].called == message_name::none);
+  CHECK(text.find("\"called\": \"WaitDone\"}") != std::string::npos);
   CHECK(text.find("\"output[0]@2\"") != std::string::npos);
   CHECK(from_json(text) == s);
 }
@@ -125,6 +129,9 @@ TEST_CASE("a message names the file, the place in it, what was found and what wo
       {"\"recv_reduce\"", "\"dance\"", "'dance' is no kind of step; right would be one of: send recv copy"},
       {"\"swapped\"", "\"swaped\"",
        "mine.json: players[0].lanes[0][3]: the key 'swaped' does not belong to a reduce; did you mean 'swapped'?"},
+      {"\"to\": 1}", "\"to\": 1, \"called\": \"Akc\"}",
+       "mine.json: players[0].lanes[0][0].called: no message is called 'Akc'; did you mean 'Ack'?"},
+      {"\"swapped\": true", "\"called\": \"Ack\"", "the key 'called' does not belong to a reduce"},
       {"\"ranks\"", "\"rank\"", "mine.json: the key 'rank' is not known here; did you mean 'ranks'?"},
       {"\"lanes\"", "\"lane\"", "mine.json: players[0]: the key 'lane' is not known here; did you mean 'lanes'?"},
       {"\"all_reduce\"", "\"allreduce\"",
