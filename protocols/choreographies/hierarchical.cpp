@@ -13,9 +13,10 @@
 // inside out, so a level has as many times less to move as there are ranks in a group of it, and results go back the same way.
 //
 // hierarchical_hd, hierarchical_nhr and hierarchical_nb are the same with another algorithm between servers, as HCCL chooses it for its
-// level 1 (alg_configurator.cc of the CANN sources): halving and doubling over a power of two of servers, and the rounds of nhr and nb
-// (strided.hpp) for any number. They cross the network ⌈log2 n⌉ times instead of n − 1, with as many bytes. Of several levels between
-// servers each is done that way.
+// level 1 (alg_configurator.cc of the CANN sources), for any number of servers: halving and doubling, and the rounds of nhr and nb
+// (strided.hpp). They cross the network ⌈log2 n⌉ times instead of n − 1, with as many bytes. Of several levels between
+// servers each is done that way. If the servers are no power of two, hd folds the surplus ones away (folded_cube): such a server hands all that
+// it has to its neighbour and waits for the result, which is two crossings more, and a neighbour has all shares to receive and to send once more.
 //
 //   lane 0          between servers, and what the rank does for itself
 //   lanes 1 … m−1   inside the server, lane k to the card k ahead and from the card k behind: all wires of the mesh work at
@@ -128,28 +129,94 @@ step_ref gather_inside(score_builder& s, const tier& on, const row& shares, step
   return join(me, lasts);
 }
 
+/// Halving and doubling between servers. A corner of the cube works for one member, or for a surplus one and its neighbour.
+class halved {
+public:
+  explicit halved(const tier& place)
+      : on_(place),
+        cube_(on_.members),
+        partner_(cube_.partner(on_.here)),
+        surplus_(cube_.is_extra(on_.here)),
+        corner_(cube_.corner_of(on_.here)) {}
+
+  /// A corner ends with the sums of those for whom it works.
+  void reduce(lane_writer& me, const row& shares) const {
+    if (surplus_) {
+      me.to(on_.at(partner_)).send(shares(0, on_.members));
+      return;
+    }
+    if (partner_ >= 0) me.from(on_.at(partner_)).swapped(partner_ > on_.here).recv_reduce(shares(0, on_.members));
+    for (int half = cube_.corners() / 2; half > 0; half /= 2) {
+      const int mine = corner_ & -half;
+      me.to(at(corner_ ^ half)).send(of(shares, mine ^ half, half));
+      me.from(at(corner_ ^ half)).swapped((corner_ & half) == 0).recv_reduce(of(shares, mine, half));
+    }
+  }
+  /// The surplus one's sum, from where it was made to where it belongs.
+  void hand_back(lane_writer& me, const row& shares) const {
+    if (surplus_) me.from(on_.at(partner_)).recv(shares(on_.here, 1));
+    else if (partner_ >= 0) me.to(on_.at(partner_)).send(shares(partner_, 1));
+  }
+  /// The other way, for a gather.
+  void hand_over(lane_writer& me, const row& shares) const {
+    if (surplus_) me.to(on_.at(partner_)).send(shares(on_.here, 1));
+    else if (partner_ >= 0) me.from(on_.at(partner_)).recv(shares(partner_, 1));
+  }
+  /// Everybody ends with all, if the corners have the shares of those for whom they work. @return the last receive
+  step_ref gather(lane_writer& me, const row& shares) const {
+    step_ref last;
+    if (surplus_) {
+      for (const run& part : returned(on_.here)) last = me.from(on_.at(partner_)).recv(shares(part.first, part.count));
+      return last;
+    }
+    for (int have = 1; have < cube_.corners(); have *= 2) {
+      const int mine = corner_ & -have;
+      me.to(at(corner_ ^ have)).send(of(shares, mine, have));
+      last = me.from(at(corner_ ^ have)).recv(of(shares, mine ^ have, have));
+    }
+    if (partner_ >= 0)
+      for (const run& part : returned(partner_)) me.to(on_.at(partner_)).send(shares(part.first, part.count));
+    return last;
+  }
+
+private:
+  cells of(const row& shares, int first, int count) const {
+    const int begin = cube_.first_rank(first);
+    return shares(begin, cube_.first_rank(first + count) - begin);
+  }
+  rank_t at(int other_corner) const { return on_.at(cube_.rank_of(other_corner)); }
+  /// What a surplus member gets. In the outermost level that is all in one message. Further in, its peers of the level around
+  /// may still be reading its own share.
+  std::vector<run> returned(int member) const {
+    if (on_.level == 0) return {{0, 0, on_.members}};
+    std::vector<run> parts{{0, 0, member}};
+    if (const int rest = on_.members - member - 1; rest > 0) parts.push_back({member + 1, 0, rest});
+    return parts;
+  }
+
+  const tier& on_;
+  folded_cube cube_;
+  int partner_;  // a member; −1: none
+  bool surplus_;
+  int corner_;
+};
+
 /// Between servers, otherwise than by a ring.
 void reduce_in_rounds(lane_writer& me, const tier& on, const row& shares, bool mapped) {
   const auto rank_of = [&](int member) { return on.at(member); };
   if (on.how != between::hd) return on.way(mapped).reduce(me, on.here, rank_of, false, shares, shares);
-  for (int half = on.members / 2; half > 0; half /= 2) {
-    const int mine = on.here & -half;
-    me.to(on.at(on.here ^ half)).send(shares(mine ^ half, half));
-    me.from(on.at(on.here ^ half)).swapped((on.here & half) == 0).recv_reduce(shares(mine, half));
-  }
+  const halved way{on};
+  way.reduce(me, shares);
+  way.hand_back(me, shares);
 }
 
 /// @return the last receive
 step_ref gather_in_rounds(lane_writer& me, const tier& on, const row& shares, bool mapped) {
   const auto rank_of = [&](int member) { return on.at(member); };
   if (on.how != between::hd) return on.way(mapped).gather(me, on.here, rank_of, shares);
-  step_ref last;
-  for (int have = 1; have < on.members; have *= 2) {
-    const int mine = on.here & -have;
-    me.to(on.at(on.here ^ have)).send(shares(mine, have));
-    last = me.from(on.at(on.here ^ have)).recv(shares(mine ^ have, have));
-  }
-  return last;
+  const halved way{on};
+  way.hand_over(me, shares);
+  return way.gather(me, shares);
 }
 
 /// A share by its distance behind: member here − t.
@@ -178,6 +245,11 @@ step_ref gather_between(lane_writer& me, const tier& on, const row& shares, bool
 
 /// Both of the outermost level: in a ring the sum goes on as soon as it is there.
 step_ref all_reduce_between(lane_writer& me, const tier& on, const row& shares) {
+  if (on.how == between::hd) {  // the surplus ones need no sums of their own before they get all
+    const halved way{on};
+    way.reduce(me, shares);
+    return way.gather(me, shares);
+  }
   if (on.how != between::ring) {
     reduce_in_rounds(me, on, shares, true);
     return gather_in_rounds(me, on, shares, true);
@@ -466,16 +538,6 @@ std::string needs_two_levels(const stage& on) {
   return "it needs two levels: several servers with several ranks each, or groups of servers";
 }
 
-std::string needs_power_of_two(const stage& on) {
-  if (std::string why = needs_two_levels(on); !why.empty()) return why;
-  const nested_groups groups{on.placement};
-  for (int level = 0; level < groups.between_servers(); ++level)
-    if (const int members = groups.extent(level); (members & (members - 1)) != 0)
-      return "it halves the number of servers, or of groups of a level of them, which must be a power of two, not " +
-             std::to_string(members);
-  return {};
-}
-
 }  // namespace
 }  // namespace hierarchical_scores
 
@@ -484,9 +546,9 @@ constinit const choreography hierarchical{
     "HCCL plain hierarchical algorithm (spec 2)", hierarchical_scores::offered, needs_equal_servers};
 
 constinit const choreography hierarchical_hd{
-    "hierarchical_hd", "a mesh inside servers, halving and doubling between: log2 rounds over the network",
+    "hierarchical_hd", "a mesh inside servers, halving and doubling between: log2 rounds, most with a power of two",
     "HCCL (CANN), level 1 HD", hierarchical_scores::offered_by<hierarchical_scores::between::hd>,
-    hierarchical_scores::needs_power_of_two};
+    hierarchical_scores::needs_two_levels};
 
 constinit const choreography hierarchical_nhr{
     "hierarchical_nhr", "a mesh inside servers, nhr between: log2 rounds over the network for any number of servers",

@@ -230,11 +230,44 @@ TEST_CASE("hierarchical_hd, _nhr and _nb are right on servers and cards, and cro
       CHECK(rounds >= 5);
     }
   }
-  for (const layout& six : {layout::grid(6, 2), layout::parse("3x2x2x1"), layout::parse("2x3x2x1")})
-    CHECK(refusal(c::hierarchical_hd, on_layout(collective::all_reduce, six)).find("power of two") !=
-          std::string::npos);
   for (const choreography* which : {&c::hierarchical_hd, &c::hierarchical_nhr, &c::hierarchical_nb})
     CHECK(refusal(*which, flat_stage(collective::all_reduce, 8)).find("two levels") != std::string::npos);
+}
+
+TEST_CASE(
+    "hierarchical_hd folds the servers away that exceed a power of two: they send all once and receive all once") {
+  for (int servers = 3; servers <= 16; ++servers) {
+    if ((servers & (servers - 1)) == 0 || servers * 2 > most_ranks) continue;
+    CAPTURE(servers);
+    const int corners = 1 << (ceil_log2(servers) - 1), surplus = servers - corners;
+    const auto crossings = [&](collective what, rank_t of) {
+      const layout placement = layout::grid(servers, 2);
+      auto all = sent(write_score(c::hierarchical_hd, on_layout(what, placement)), of);
+      std::erase_if(all, [&](const auto& each) { return placement.server_of(each.first) == placement.server_of(of); });
+      return all;
+    };
+    for (int server = 0; server < servers; ++server) {
+      const bool folded = server < 2 * surplus && server % 2 == 1;
+      const rank_t neighbour = 2 * (server ^ 1);
+      const auto reduced = crossings(collective::all_reduce, 2 * server);
+      const auto scattered = crossings(collective::reduce_scatter, 2 * server);
+      const auto gathered = crossings(collective::all_gather, 2 * server);
+      if (folded) {
+        CHECK(reduced == std::vector<std::pair<rank_t, int>>{{neighbour, servers}});
+        CHECK(scattered == std::vector<std::pair<rank_t, int>>{{neighbour, servers}});
+        CHECK(gathered == std::vector<std::pair<rank_t, int>>{{neighbour, 1}});
+      } else if (server < 2 * surplus) {
+        CHECK(reduced.back() == std::pair<rank_t, int>{neighbour, servers});
+        CHECK(scattered.back() == std::pair<rank_t, int>{neighbour, 1});
+        CHECK(gathered.back() == std::pair<rank_t, int>{neighbour, servers});
+        CHECK(reduced.size() == index(2 * ceil_log2(corners) + 1));
+      } else {
+        CHECK(reduced.size() == index(2 * ceil_log2(corners)));
+        CHECK(scattered.size() == index(ceil_log2(corners)));
+        CHECK(gathered.size() == index(ceil_log2(corners)));
+      }
+    }
+  }
 }
 
 TEST_CASE("chained_double_tree is right on servers of any size, and refuses what others are for") {
