@@ -33,17 +33,28 @@ std::string why_single_level(const hccl_case& of) {
   return {};
 }
 
-/// A walk down a tree: every question and its answer, until one is yes.
+/// A walk down a tree: every question and its answer, until one is yes; and what becomes of the algorithms that the user forces for levels.
 class walk {
 public:
+  explicit walk(const hccl_case& of) : forced_{{{of.level0}, {of.level1}}} {}
+
   /// The rule's answer, told.
   bool asks(int rule, std::string_view about, bool yes) {
     rule_ = rule;
     path_.push_back("rule " + std::to_string(rule) + ", " + std::string{about} + ": " + (yes ? "yes" : "no"));
     return yes;
   }
-  void notes(std::string text) { path_.push_back(std::move(text)); }
+  /// Whoever asks either heeds the answer or says why not.
+  hccl_level forced(std::size_t level) {
+    forced_[level].asked = true;
+    return forced_[level].algorithm;
+  }
+  /// Nothing where nothing is forced.
+  void ignores(std::size_t level, std::string_view why) { tells(level, "is ignored: ", why); }
+  void keeps(std::size_t level, std::string_view why) { tells(level, "changes nothing: ", why); }
   hccl_choice ends(hccl_algorithm algorithm, std::string why, const char* choreography) {
+    for (std::size_t level = 0; level < forced_.size(); ++level)
+      if (!forced_[level].asked) ignores(level, "rule " + std::to_string(rule_) + " decides without it");
     hccl_choice c;
     c.algorithm = algorithm;
     c.rule = rule_;
@@ -55,20 +66,37 @@ public:
   }
 
 private:
+  struct wish {
+    hccl_level algorithm = hccl_level::na;
+    bool asked = false;
+  };
+
+  void tells(std::size_t level, const char* what, std::string_view why) {
+    const hccl_level algorithm = forced(level);
+    if (algorithm == hccl_level::na) return;
+    path_.push_back("level" + std::to_string(level) + " = " + std::string{name(algorithm)} + ' ' + what +
+                    std::string{why});
+  }
+
   int rule_ = 0;
   std::vector<std::string> path_;
+  std::array<wish, 2> forced_;
 };
 
-/// What a level's algorithm is for an all_to_all; others have no such and are ignored, as HCCL does with a warning.
-hccl_level exchange_of(hccl_level wanted, const char* level, walk& way) {
-  if (wanted == hccl_level::na || wanted == hccl_level::pairwise || wanted == hccl_level::mesh) return wanted;
-  way.notes(std::string{level} + " = " + std::string{name(wanted)} + " is ignored: there is no such all_to_all");
-  return hccl_level::na;
+constexpr std::size_t inside_servers = 0, between_servers = 1;
+constexpr std::string_view one_level_of_all = "all ranks are one level, which goes by level1";
+
+/// An all_to_all's pieces of a level are exchanged pairwise, unless a mesh is forced there. Of others there is none: HCCL ignores them with a warning.
+bool mesh_is_forced(std::size_t level, walk& way) {
+  const hccl_level forced = way.forced(level);
+  if (forced == hccl_level::pairwise) way.keeps(level, "the exchange is pairwise anyway");
+  else if (forced != hccl_level::mesh) way.ignores(level, "there is no such all_to_all");
+  return forced == hccl_level::mesh;
 }
 
 hccl_choice first_match(const hccl_case& of) {
   using enum hccl_algorithm;
-  walk way;
+  walk way{of};
   if (way.asks(1, "vector cores (AIV), several servers, less than " + bytes_text(hccl_small), aiv_conditions(of))) {
     const std::string why = "vector cores, several servers, less than " + bytes_text(hccl_small);
     if (of.device == hccl_device::ascend_910b) return way.ends(aiv_staged, why, "staged_pairwise");
@@ -90,13 +118,15 @@ hccl_choice first_match(const hccl_case& of) {
   // Resources have decided; what is left is the user's (spec 4: "hardware > topology > size > resources > user override").
   if (way.asks(7, "a single level", !why.empty())) {
     const bool one_server = of.places.server_count() == 1;
-    if (exchange_of(one_server ? of.level0 : of.level1, one_server ? "level0" : "level1", way) == hccl_level::mesh)
+    if (one_server) way.ignores(between_servers, "there is one server");
+    else way.ignores(inside_servers, one_level_of_all);
+    if (mesh_is_forced(one_server ? inside_servers : between_servers, way))
       return way.ends(full_mesh, why + ", mesh is forced", "direct_full_mesh");
     return way.ends(full_mesh, std::move(why), "pairwise");
   }
   way.asks(8, "otherwise", true);
-  exchange_of(of.level1, "level1", way);
-  if (exchange_of(of.level0, "level0", way) == hccl_level::mesh)
+  if (mesh_is_forced(between_servers, way)) way.ignores(between_servers, "between servers Staged is pairwise");
+  if (mesh_is_forced(inside_servers, way))
     return way.ends(staged, "several servers, a mesh inside is forced", "hierarchical");
   return way.ends(staged, "several servers, and no rule before", "staged_pairwise");
 }
@@ -128,18 +158,19 @@ const char* two_level_choreography(hccl_level between) {
   return "hierarchical";
 }
 
-/// Pairwise is an all_to_all's and a reduce_scatter's, and a mesh between servers HCCL has not (SetAlgoLevel1).
-hccl_level allowed(hccl_level wanted, const char* level, bool inside, const hccl_case& of, walk& way) {
-  const bool known = wanted != hccl_level::pairwise || (inside && of.what == collective::reduce_scatter);
-  if (known && (inside || wanted != hccl_level::mesh)) return wanted;
-  way.notes(std::string{level} + " = " + std::string{name(wanted)} + " is ignored: HCCL has no such " +
-            std::string{name(of.what)} + (inside ? "" : " between servers"));
+/// What is forced, if HCCL has it. Pairwise is an all_to_all's and a reduce_scatter's, and a mesh between servers HCCL has not (SetAlgoLevel1).
+hccl_level allowed(std::size_t level, const hccl_case& of, walk& way) {
+  const hccl_level forced = way.forced(level);
+  const bool inside = level == inside_servers;
+  const bool known = forced != hccl_level::pairwise || (inside && of.what == collective::reduce_scatter);
+  if (known && (inside || forced != hccl_level::mesh)) return forced;
+  way.ignores(level, "HCCL has no such " + std::string{name(of.what)} + (inside ? "" : " between servers"));
   return hccl_level::na;
 }
 
 /// GetDefaultAlgoLevel1V1: HCCL_INTER_SERVER_RING_ALGO_MAX_SUPPORT_SERVER_NUM is 8.
-hccl_level between_servers(const hccl_case& of, walk& way) {
-  const auto forced = allowed(of.level1, "level1", false, of, way);
+hccl_level algorithm_between(const hccl_case& of, walk& way) {
+  const hccl_level forced = allowed(between_servers, of, way);
   if (way.asks(5, "level1 is forced", forced != hccl_level::na)) return forced;
   const int servers = of.places.server_count();
   if (!way.asks(6, "8 servers or more, or a power of two of them", servers >= 8 || (servers & (servers - 1)) == 0))
@@ -149,13 +180,14 @@ hccl_level between_servers(const hccl_case& of, walk& way) {
 
 hccl_choice by_levels(const hccl_case& of) {
   using enum hccl_algorithm;
-  walk way;
+  walk way{of};
   if (way.asks(1, "one rank", of.places.size() == 1)) return way.ends(single, "one rank", "ring");
   if (way.asks(2, "servers of different sizes", !of.places.uniform()))
     return way.ends(one_level, "servers of different sizes: one ring of all", "ring");
   const int servers = of.places.server_count();
   if (way.asks(3, "one server", servers == 1)) {
-    const auto forced = allowed(of.level0, "level0", true, of, way);
+    way.ignores(between_servers, "there is one server");
+    const auto forced = allowed(inside_servers, of, way);
     const bool mesh = of.device == hccl_device::ascend_910b;
     const auto inside = forced != hccl_level::na ? forced : mesh ? hccl_level::mesh : hccl_level::ring;
     return way.ends(one_level,
@@ -166,12 +198,13 @@ hccl_choice by_levels(const hccl_case& of) {
   }
   const bool flat =
       way.asks(4, "one rank a server, or a single level is forced", of.places.size() == servers || of.one_level);
-  const hccl_level between = between_servers(of, way);
+  if (flat) way.ignores(inside_servers, one_level_of_all);
+  const hccl_level between = algorithm_between(of, way);
   const std::string why = std::string{name(between)} + " between servers";
   if (flat) return way.ends(one_level, why, flat_choreography(between));
-  if (const auto inside = allowed(of.level0, "level0", true, of, way);
-      inside != hccl_level::na && inside != hccl_level::mesh)
-    way.notes("level0 = " + std::string{name(inside)} + " is ignored: inside several servers there is only the mesh");
+  if (const auto inside = allowed(inside_servers, of, way); inside == hccl_level::mesh)
+    way.keeps(inside_servers, "inside several servers there is a mesh anyway");
+  else if (inside != hccl_level::na) way.ignores(inside_servers, "inside several servers there is only the mesh");
   return way.ends(two_levels, "a mesh inside, " + why, two_level_choreography(between));
 }
 

@@ -216,6 +216,36 @@ TEST_CASE("planner hccl: every leaf is reached and performed by its own choreogr
   }
 }
 
+TEST_CASE("hccl selection: what is forced for a level and decides nothing is told, and why; what decides is not") {
+  using enum hccl_level;
+  const auto told = [](hccl_case c, hccl_level level0, hccl_level level1, collective what = collective::all_to_all) {
+    c.what = what, c.level0 = level0, c.level1 = level1;
+    std::string all;
+    for (const std::string& line : select_as_hccl(c).path)
+      if (line.starts_with("level")) all += line + '\n';
+    return all;
+  };
+  const std::string anyway = " = pairwise changes nothing: the exchange is pairwise anyway\n";
+  CHECK(told(on("4x8", 10), na, mesh) == "level1 = mesh is ignored: between servers Staged is pairwise\n");
+  CHECK(told(on("4x8", 10), na, pairwise) == "level1" + anyway);
+  CHECK(told(on("4x8", 10), mesh, na) == "");
+  CHECK(told(on("4x8", 10), pairwise, nhr) == "level1 = nhr is ignored: there is no such all_to_all\nlevel0" + anyway);
+  CHECK(told(on("4x8", 100), mesh, mesh) ==
+        "level0 = mesh is ignored: rule 6 decides without it\nlevel1 = mesh is ignored: rule 6 decides without it\n");
+  CHECK(told(on("1x8", 300), mesh, mesh) == "level1 = mesh is ignored: there is one server\n");
+  CHECK(told(on("4+3", 10), mesh, mesh) == "level0 = mesh is ignored: all ranks are one level, which goes by level1\n");
+  const auto reduced = [&](const char* places, hccl_level level0, hccl_level level1) {
+    return told(on(places, 1), level0, level1, collective::all_reduce);
+  };
+  CHECK(reduced("1x8", na, nhr) == "level1 = nhr is ignored: there is one server\n");
+  CHECK(reduced("1x8", nhr, na) == "");
+  CHECK(reduced("4+3", ring, na) == "level0 = ring is ignored: rule 2 decides without it\n");
+  CHECK(reduced("4x1", ring, nb) == "level0 = ring is ignored: all ranks are one level, which goes by level1\n");
+  CHECK(reduced("4x2", mesh, nb) == "level0 = mesh changes nothing: inside several servers there is a mesh anyway\n");
+  CHECK(reduced("4x2", ring, mesh) == "level1 = mesh is ignored: HCCL has no such all_reduce between servers\n"
+                                      "level0 = ring is ignored: inside several servers there is only the mesh\n");
+}
+
 TEST_CASE("planner hccl is a wish: what cannot be, is excluded or has no tree is left to the cost model") {
   engine_options o;
   o.planner = "hccl";
