@@ -6,6 +6,8 @@
 #include <bit>
 #include <cstdio>
 
+#include "engine/config/configuration.hpp"
+
 namespace troupe {
 
 namespace {
@@ -44,7 +46,8 @@ constexpr std::array<std::array<double, 23>, 3> tree_correction{
     {{1.0, 1.0, 1.0, 1.0, .9, .8, .7, .7, .7, .7, .6, .5, .4, .4, .5, .6, .7, .8, .9, 1.0, 1.0, 1.0, 1.0},
      {1.0, 1.0, 1.0, 1.0, 1.0, .9, .8, .8, .8, .7, .6, .6, .6, .6, .6, .6, .8, .9, .9, .9, .9, 1.0, 1.0},
      {.9, .9, .9, .9, .9, .9, .9, .8, .7, .6, .6, .5, .5, .5, .5, .6, .7, .8, .7, .7, .8, .9, .9}}};
-constexpr int most_nccl_channels = 32;  // MAXCHANNELS
+constexpr int most_nccl_channels = 32;                // MAXCHANNELS
+constexpr std::uint64_t nic_fifo_bytes = 512u << 10;  // a slot of Simple's buffer (spec 5, "Protocols")
 constexpr double pci_bandwidth = 12.0;  // PCI_BW: not faster than one PCI gen 3 x16, and a ring has half the threads
 
 std::size_t column(message_protocol how) {
@@ -76,8 +79,14 @@ public:
     r.bandwidth = bandwidth(a, how);
     r.latency_us = latency(a, how);
     r.us = time(r);
-    r.channels = channels(a, how);
+    count_channels(r);
     return r;
+  }
+
+  /// Channels of the communicator: each that was found, twice.
+  int all_channels() const {
+    return std::min(
+        {most_nccl_channels, 2 * graph(nccl_algorithm::ring).channels, 2 * graph(nccl_algorithm::tree).channels});
   }
 
 private:
@@ -94,12 +103,6 @@ private:
     // A channel for each card's part, with all bandwidth that rings have together.
     const double share = static_cast<double>(ring.channels) / std::max(cards_, 1);
     return {cards_, ring.inside * share, (servers_ == 1 ? ring.inside : ring.between) * share};
-  }
-
-  /// Channels of the communicator: each that was found, twice.
-  int all_channels() const {
-    return std::min(
-        {most_nccl_channels, 2 * graph(nccl_algorithm::ring).channels, 2 * graph(nccl_algorithm::tree).channels});
   }
 
   std::string why_not(nccl_algorithm a, message_protocol how) const {
@@ -257,17 +260,25 @@ private:
   }
 
   /// No more than give every channel's threads something to do. Threads and bytes a thread: NCCL_*_MAX_NTHREADS, NCCL_*_THREAD_THRESHOLD.
-  int channels(nccl_algorithm a, message_protocol how) const {
-    if (a == nccl_algorithm::pat) return all_channels();
-    if (a != nccl_algorithm::ring && a != nccl_algorithm::tree) return 0;
-    const bool is_ring = a == nccl_algorithm::ring;
+  /// Between servers no more than fill what the NIC sends at once, either: with less a channel it would send half-empty buffers
+  /// (spec 5, "Channels"). That is Simple's slot; LL and LL128 are for what does not fill it.
+  void count_channels(nccl_row& r) const {
+    const nccl_algorithm a = r.algorithm;
+    const int all = all_channels();
+    if (a == nccl_algorithm::pat) r.channels = all, r.why_channels = "it takes all";
+    if (a != nccl_algorithm::ring && a != nccl_algorithm::tree) return;
+    const bool is_ring = a == nccl_algorithm::ring, simple = r.how == message_protocol::simple;
     std::uint64_t threads = 512, bytes = 8;
-    if (how == message_protocol::ll128) threads = 640;
-    if (how == message_protocol::ll && is_ring) bytes *= static_cast<std::uint64_t>(ranks_);
-    if (how == message_protocol::simple) bytes = 64;
-    if (how == message_protocol::simple && is_ring && m_.inside * m_.channels <= pci_bandwidth) threads = 256;
-    const std::uint64_t fit = of_.bytes / (threads * bytes);
-    return static_cast<int>(std::clamp<std::uint64_t>(fit, 1, static_cast<std::uint64_t>(all_channels())));
+    if (r.how == message_protocol::ll128) threads = 640;
+    if (r.how == message_protocol::ll && is_ring) bytes *= static_cast<std::uint64_t>(ranks_);
+    if (simple) bytes = 64;
+    if (simple && is_ring && m_.inside * m_.channels <= pci_bandwidth) threads = 256;
+    const bool by_nic = simple && servers_ > 1;
+    const std::uint64_t least = by_nic ? nic_fifo_bytes : threads * bytes;
+    r.channels = static_cast<int>(std::clamp<std::uint64_t>(of_.bytes / least, 1, static_cast<std::uint64_t>(all)));
+    r.why_channels = r.channels == all ? "there is enough for all"
+                     : by_nic          ? bytes_text(least) + " for each fill the NIC's FIFO"
+                                       : bytes_text(least) + " for each keep its threads busy";
   }
 
   /// NCCL's tree is one of servers with chains of their cards inside.
@@ -328,6 +339,12 @@ std::optional<nccl_host> parse_nccl_host(std::string_view text) noexcept {
   return which_of<nccl_host>(host_words, text);
 }
 
+const nccl_row* nccl_choice::find(nccl_algorithm algorithm, message_protocol how) const {
+  const auto at =
+      std::ranges::find_if(rows, [&](const nccl_row& r) { return r.algorithm == algorithm && r.how == how; });
+  return at == rows.end() ? nullptr : &*at;
+}
+
 nccl_choice select_as_nccl(const nccl_case& of) {
   nccl_choice c;
   if (std::find(nccl_collectives.begin(), nccl_collectives.end(), of.what) == nccl_collectives.end()) return c;
@@ -339,6 +356,7 @@ nccl_choice select_as_nccl(const nccl_case& of) {
     return c;
   }
   const nccl_model model{of};
+  c.channels = model.all_channels();
   for (int a = 0; a < nccl_algorithm_count; ++a)
     for (const message_protocol how : {message_protocol::ll, message_protocol::ll128, message_protocol::simple})
       c.rows.push_back(model.row(static_cast<nccl_algorithm>(a), how));

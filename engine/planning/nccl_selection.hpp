@@ -67,14 +67,18 @@ struct nccl_row {
   double bandwidth = 0;      ///< GB/s of the algorithm (not the bus), before the corrections by size
   double us = 0;             ///< predicted; meaningless if `why_not`
   int channels = 0;          ///< that NCCL uses for so many bytes; 0: of what a switch reduces, not modelled
+  std::string why_channels;  ///< so many, as the end of a sentence
   std::string why_not;       ///< NCCL would not take it; empty: it may
   std::string choreography;  ///< of `troupe list` that performs it; empty: none does
 };
 
 struct nccl_choice {
+  int channels = 0;                ///< that the communicator has
   std::vector<nccl_row> rows;      ///< of the collective, in NCCL's order; none: NCCL does not choose for it
   std::vector<std::size_t> order;  ///< of those that NCCL may take, fastest first
   const nccl_row* taken() const { return order.empty() ? nullptr : &rows[order.front()]; }
+  /// nullptr: NCCL does not have it.
+  const nccl_row* find(nccl_algorithm algorithm, message_protocol how) const;
 };
 
 nccl_choice select_as_nccl(const nccl_case& of);

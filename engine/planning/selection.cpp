@@ -11,12 +11,15 @@ namespace troupe {
 
 namespace {
 
-/// Of all blocks that a rank has.
+/// Of all blocks that a rank has. Of blocks that differ, as many of the largest: both libraries ask for the most that a rank sends or receives, and a plan is
+/// for all calls whose largest block is of one class, however the others are.
 std::uint64_t all_bytes(const planning_task& task) {
   const std::size_t blocks =
       block_count(task.what.what, task.ranks()) == 1 ? 1 : static_cast<std::size_t>(task.ranks());
-  return task.mean_block() * size_of(task.what.type) * blocks;
+  return task.largest_block() * size_of(task.what.type) * blocks;
 }
+
+std::string name_of_form(const call& what) { return std::string{name(what.what)} + (what.uniform ? "" : "_v"); }
 
 hccl_case hccl_case_of(const hccl_options& o, const planning_task& task) {
   hccl_case of;
@@ -48,6 +51,8 @@ selected_way as_hccl(const engine_options& options, const planning_task& task, c
     way.path.push_back("the cost model chooses");
     return way;
   }
+  if (task.what.what == collective::all_to_all && options.through_scratch && !way.through_scratch)
+    way.path.push_back("BCopy all the same, where there is a choice: engine.through_scratch is set");
   planning_task so = task;
   so.selected = way;
   const std::string why = why_not(way.choreography, so);
@@ -58,7 +63,20 @@ selected_way as_hccl(const engine_options& options, const planning_task& task, c
   return way;
 }
 
-/// The fastest that somebody performs here. A tree's two halves are two of NCCL's channels, and one of ours.
+/// Only messages by Simple are cut over channels here; so where LL or LL128 cannot be, which only the planner finds out, there are as many as
+/// NCCL gives Simple. A tree's two halves are two of NCCL's channels, and one of ours. Of what a switch reduces they are not modelled: the
+/// cost model's.
+void take_channels(selected_way& way, const nccl_choice& chosen, const nccl_row& taken) {
+  const nccl_row* by_simple = chosen.find(taken.algorithm, message_protocol::simple);
+  if (by_simple == nullptr || by_simple->channels == 0) return;
+  const bool pairs = taken.algorithm == nccl_algorithm::tree;
+  way.channels = pairs ? (by_simple->channels + 1) / 2 : by_simple->channels;
+  way.path.push_back(std::string{taken.how == message_protocol::simple ? "" : "if by simple: "} +
+                     std::to_string(by_simple->channels) + " of " + std::to_string(chosen.channels) + " channels, " +
+                     by_simple->why_channels + (pairs ? "; a tree's two halves are one here" : ""));
+}
+
+/// The fastest that somebody performs here.
 selected_way as_nccl(const engine_options& options, const planning_task& task, const why_not_performed_by& why_not) {
   selected_way way;
   way.by = "NCCL's tuning model";
@@ -69,17 +87,16 @@ selected_way as_nccl(const engine_options& options, const planning_task& task, c
                                              .op = task.what.reduction.kind,
                                              .machine = options.nccl,
                                              .tree = {}});
-  if (task.what.what == collective::all_to_all && task.what.uniform) {
+  if (task.what.what == collective::all_to_all) {
     const std::string why = why_not("grouped", task);
     if (why.empty()) way.choreography = "grouped";
     way.path.push_back(
-        "NCCL has no all_to_all, but groups of sends and receives, " +
+        "NCCL has no " + name_of_form(task.what) + ", but groups of sends and receives, " +
         (why.empty() ? "performed by grouped" : "which are skipped: grouped: " + why + "; the cost model chooses"));
     return way;
   }
   if (chosen.rows.empty() || !task.what.uniform) {
-    way.path.push_back("NCCL has no choice for " + std::string{name(task.what.what)} + (task.what.uniform ? "" : "_v") +
-                       "; the cost model chooses");
+    way.path.push_back("NCCL has no choice for " + name_of_form(task.what) + "; the cost model chooses");
     return way;
   }
   way.path = table_of(chosen);
@@ -90,9 +107,8 @@ selected_way as_nccl(const engine_options& options, const planning_task& task, c
     if (why.empty()) {
       way.choreography = row.choreography;
       way.protocol = row.how;
-      // Of what a switch reduces they are not modelled: the cost model's.
-      way.channels = row.algorithm == nccl_algorithm::tree ? (row.channels + 1) / 2 : row.channels;
       way.path.push_back(who + ", performed by " + way.choreography);
+      take_channels(way, chosen, row);
       return way;
     }
     const std::string skipped = who + " is skipped: " + row.choreography + ": " + why;

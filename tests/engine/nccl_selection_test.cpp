@@ -140,6 +140,18 @@ TEST_CASE("nccl tuning model: channels, and what NCCL does not choose for") {
   CHECK(channels(1 << 30, by_simple) == 24);
   CHECK(channels(2 * 32768, by_ll) == 2);  // 8 bytes for each of eight ranks
   CHECK(channels(2 * 5120, by_ll128) == 2);
+  // Between servers Simple fills the NIC's FIFO of 512 KiB in each, or takes fewer; LL and LL128 do not mind.
+  const auto between = [](std::uint64_t bytes, message_protocol how) {
+    return row_of(select_as_nccl(on("4x4", collective::all_reduce, bytes)), ring, how);
+  };
+  CHECK(between(1 << 20, by_simple).channels == 2);
+  CHECK(between(1 << 20, by_simple).why_channels == "512K for each fill the NIC's FIFO");
+  CHECK(between((1 << 20) - 1, by_simple).channels == 1);
+  CHECK(between(11 << 20, by_simple).channels == 22);
+  CHECK(between(12 << 20, by_simple).channels == 24);
+  CHECK(between(12 << 20, by_simple).why_channels == "there is enough for all");
+  CHECK(between(1 << 20, by_ll).channels == 16);
+  CHECK(between(1 << 20, by_ll128).channels == 24);
   CHECK(select_as_nccl(on("1x8", collective::all_to_all, 1)).rows.empty());
   CHECK(select_as_nccl(on("1x1", collective::all_reduce, 1)).taken()->algorithm == ring);
 }
@@ -214,6 +226,61 @@ TEST_CASE("planner nccl: every leaf that somebody performs is reached, and the t
     CHECK(std::count_if(path.begin(), path.end(), [](const std::string& line) { return line.starts_with("not "); }) >=
           5);
   }
+}
+
+TEST_CASE("planner nccl: where LL cannot be, there are as many channels as NCCL gives Simple") {
+  struct refused {
+    collective what;
+    nccl_algorithm algorithm;
+    message_protocol how;  ///< needs memory that ranks share, which those of different servers do not
+    int channels;          ///< in place of more
+  };
+  for (const refused& each :
+       {refused{collective::all_gather, ring, by_ll, 2}, refused{collective::all_reduce, tree, by_ll128, 1}}) {
+    CAPTURE(name(each.what));
+    engine_options o;
+    o.planner = "nccl";
+    o.tuning = "none";
+    o.nccl.ll128 = each.how == by_ll128;
+    nccl_case asked = on("4x4", each.what, 1 << 20);
+    asked.machine = o.nccl;
+    const nccl_choice chosen = select_as_nccl(asked);
+    REQUIRE(chosen.taken()->algorithm == each.algorithm);
+    REQUIRE(chosen.taken()->how == each.how);
+    CHECK(chosen.taken()->channels > 2);
+    call what;
+    what.what = each.what;
+    what.type = datatype::f32;
+    what.count = (1 << 20) / sizeof(float) / static_cast<std::size_t>(block_count(each.what, 16));
+    planner p{o};
+    const auto made = p.plan_for(what, asked.places);
+    CHECK(made->protocol() == by_simple);
+    CHECK(made->cut().channels == each.channels);
+    const auto path = p.path(what, asked.places);
+    CHECK(std::ranges::any_of(path, [](const std::string& line) {
+      return line.starts_with("if by simple: 2 of 24 channels, 512K for each fill the NIC's FIFO");
+    }));
+  }
+}
+
+TEST_CASE("planner nccl: an all_to_all with blocks of any size is a group of sends and receives") {
+  engine_options o;
+  o.planner = "nccl";
+  o.tuning = "none";
+  planner p{o};
+  call what;
+  what.what = collective::all_to_all;
+  what.type = datatype::f32;
+  what.uniform = false;
+  std::vector<std::size_t> counts(64);
+  for (std::size_t i = 0; i < counts.size(); ++i) counts[i] = i % 7 * 1000;
+  const layout places = layout::grid(2, 4);
+  CHECK(p.plan_for(what, places, &counts)->choreography == "grouped");
+  CHECK(p.path(what, places, &counts).back() ==
+        "NCCL has no all_to_all_v, but groups of sends and receives, performed by grouped");
+  what.what = collective::all_gather;
+  counts.resize(8);
+  CHECK(p.path(what, places, &counts).back() == "NCCL has no choice for all_gather_v; the cost model chooses");
 }
 
 TEST_CASE("planner nccl: what nobody performs is skipped, and what NCCL has no choice for is the cost model's") {
