@@ -248,14 +248,19 @@ std::uint64_t direct_full_mesh_block(std::uint64_t ccl_buffer, int streams) {
 
 hccl_choice select_all_to_all(const hccl_case& what, int streams) {
   hccl_choice c = first_match(what);
-  if (c.choreography == "direct_full_mesh") {
-    c.chunk_bytes = direct_full_mesh_block(what.ccl_buffer, streams);
-    c.through_scratch = what.bytes > hccl_pipeline_least || what.bytes > what.ccl_buffer;
+  const bool mesh = c.choreography == "direct_full_mesh";
+  const std::string data = bytes_text(what.bytes), buffer = bytes_text(what.ccl_buffer);
+  std::string told = "no choice of BCopy or ZCopy: only pairwise and direct_full_mesh have both";
+  if (mesh || (c.choreography == "pairwise" && c.algorithm != hccl_algorithm::single)) {
+    const bool too_large = what.bytes > what.ccl_buffer, by_size = mesh && what.bytes > hccl_pipeline_least;
+    c.through_scratch = too_large || by_size;
+    if (mesh) c.chunk_bytes = direct_full_mesh_block(what.ccl_buffer, streams);
+    else if (too_large) c.chunk_bytes = what.ccl_buffer;
+    told = too_large ? "BCopy, through scratch memory: " + data + " are more than the CCL buffer of " + buffer
+           : by_size ? "BCopy, through scratch memory: " + data + " are more than " + bytes_text(hccl_pipeline_least)
+                     : "ZCopy, between user buffers: " + data + " fit in the CCL buffer of " + buffer;
   }
-  if (c.choreography == "pairwise" && c.algorithm != hccl_algorithm::single && what.bytes > what.ccl_buffer) {
-    c.through_scratch = true;
-    c.chunk_bytes = what.ccl_buffer;
-  }
+  c.path.insert(c.path.end() - 1, std::move(told));
   return c;
 }
 

@@ -102,6 +102,31 @@ TEST_CASE("hccl selection: blocks of DirectFullMesh, and BCopy where the buffer 
   CHECK(copies.chunk_bytes == 64 * mib);
 }
 
+TEST_CASE("hccl selection: the path says whether it is BCopy or ZCopy, and why; v-forms go by their largest block") {
+  const auto told = [](const hccl_case& c) {
+    const std::vector<std::string> path = select_all_to_all(c).path;
+    return path.at(path.size() - 2);
+  };
+  CHECK(told(on("1x8", 10)) == "ZCopy, between user buffers: 10M fit in the CCL buffer of 200M");
+  CHECK(told(on("1x8", 100)) == "BCopy, through scratch memory: 100M are more than 80M");
+  CHECK(told(on("1x8", 300)) == "BCopy, through scratch memory: 300M are more than the CCL buffer of 200M");
+  CHECK(told(on("4x8", 10)) == "no choice of BCopy or ZCopy: only pairwise and direct_full_mesh have both");
+
+  engine_options o;
+  o.planner = "hccl";
+  call what;
+  what.what = collective::all_to_all;
+  what.type = datatype::u8;
+  what.uniform = false;
+  std::vector<std::size_t> counts(16, 1);
+  counts[3] = 20 * mib;  // four blocks of so many would be 80 MiB
+  const layout places = layout::grid(2, 2);
+  planner p{o};
+  CHECK(p.plan_for(what, places, &counts)->choreography == "hierarchical_pipeline");
+  CHECK(p.path(what, places, &counts).back() == "TwoLevelPipeline, performed by hierarchical_pipeline");
+  CHECK(to_text(explain(p, what, places, &counts)).find("no choice of BCopy or ZCopy") != std::string::npos);
+}
+
 TEST_CASE("a study with choreography hccl performs what the selection takes, size by size") {
   const std::string hccl = "[study]\ncollective = \"all_to_all\"\nchoreography = \"hccl\"\npreset = \"ascend_a2\"\n";
   const study_result r = run(hccl + "layout = \"4x8\"\nsizes = [\"10M\", \"100M\"]\n");
