@@ -72,7 +72,7 @@ struct engine_options {
   /// ":inside", ":between", ":both": which switches reduce, and no places; all that a process of a job may say.
   std::string layout;
   int nic_ports = 1;  ///< per server
-  /// Of every collective that offers it; "auto": the planner chooses; "^ring,tree": it chooses, but none of these.
+  /// Of every collective that offers it; "auto": the planner chooses; "^ring,tree": it chooses, but not ring and none whose name has the word tree.
   std::string choreography = "auto";
   /// Collective name → choreography, stronger than `choreography`; "^…" excludes, besides what `choreography` excludes.
   std::map<std::string, std::string> choreography_of;

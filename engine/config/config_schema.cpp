@@ -25,8 +25,10 @@ constexpr std::array schema{
         "where ranks sit: 8, 2x4 (servers x cards), 2x4x4 (x core groups), 2x2x4x1 (pods in front), 4+3; empty: flat; "
         "behind it, or alone, which switches reduce: :inside"},
     config_setting{"engine.nic_ports", integer, "1", "NIC ports of a server", 1, 64},
-    config_setting{"engine.choreography", text, "auto",
-                   "of every collective that it offers; auto: the planner chooses; ^ring,bruck: but none of these"},
+    config_setting{
+        "engine.choreography", text, "auto",
+        "of every collective that it offers; auto: the planner chooses; ^ring,bruck: but none of these; ^tree: none "
+        "whose name has that word"},
     config_setting{
         "engine.planner", choice, "model",
         "who chooses where none is named: predicted time, what troupe tune --choices measured, HCCL's selection, or "

@@ -2,11 +2,45 @@
 #include "engine/planning/choreography_wish.hpp"
 
 #include <algorithm>
+#include <iterator>
 
 #include "memory/spelling.hpp"
 #include "protocols/choreographies/choreography.hpp"
 
 namespace troupe {
+
+namespace {
+
+/// "tree" is a word of "double_binary_tree".
+bool has_word(std::string_view name, std::string_view word) {
+  constexpr std::string_view between = "_-";
+  for (std::size_t first = 0; first <= name.size();) {
+    const auto end = std::min(name.find_first_of(between, first), name.size());
+    if (!word.empty() && name.substr(first, end - first) == word) return true;
+    first = end + 1;
+  }
+  return false;
+}
+
+std::vector<std::string_view> family(std::string_view word, std::span<const std::string> known) {
+  std::vector<std::string_view> members;
+  std::ranges::copy_if(known, std::back_inserter(members), [&](const std::string& n) { return has_word(n, word); });
+  return members;
+}
+
+bool is_name(std::string_view word, std::span<const std::string> known) {
+  return std::ranges::find(known, word) != known.end();
+}
+
+/// "a, b or c"
+std::string one_of(std::span<const std::string_view> names) {
+  std::string text;
+  for (std::size_t i = 0; i < names.size(); ++i)
+    text += (i == 0 ? "" : i + 1 == names.size() ? " or " : ", ") + std::string{names[i]};
+  return text;
+}
+
+}  // namespace
 
 choreography_wish::choreography_wish(std::string_view text) {
   if (!text.starts_with('^')) {
@@ -26,8 +60,10 @@ choreography_wish::choreography_wish(std::string_view text) {
   }
 }
 
-bool choreography_wish::excludes(std::string_view which) const {
-  return std::find(excluded.begin(), excluded.end(), which) != excluded.end();
+bool choreography_wish::excludes(std::string_view which, std::span<const std::string> known) const {
+  return std::ranges::any_of(excluded, [&](std::string_view word) {
+    return word == which || (!is_name(word, known) && has_word(which, word));
+  });
 }
 
 std::vector<std::string> known_choreographies(std::span<const std::string> own) {
@@ -42,11 +78,13 @@ std::string wrong_choreography(std::string_view text, std::span<const std::strin
   std::vector<std::string_view> named = wish.excluded;
   if (!wish.name.empty()) named.push_back(wish.name);
   for (const std::string_view one : named) {
-    if (std::find(known.begin(), known.end(), one) != known.end()) continue;
+    const std::vector<std::string_view> members = family(one, known);
+    if (is_name(one, known) || (!wish.excluded.empty() && !members.empty())) continue;
     if (one.empty()) return "a name is missing in \"" + std::string{text} + "\"; write \"^ring\" or \"^ring,bruck\"";
     std::string wrong = "there is no choreography " + std::string{one};
     if (const auto near = closest(one, std::vector<std::string_view>(known.begin(), known.end())); !near.empty())
       wrong += "; did you mean " + std::string{near} + "?";
+    else if (!members.empty()) wrong += "; did you mean " + one_of(members) + "?";
     if (wish.excluded.empty() && wrong.ends_with('?')) return wrong;
     wrong += wrong.ends_with('?') ? " There are" : "; there are";
     for (std::size_t i = 0; i < known.size(); ++i) wrong += (i ? ", " : " ") + known[i];

@@ -68,7 +68,8 @@ planning_task planner::impl::with_trees(planning_task task) {
 
 std::string planner::impl::excluded_by(std::string_view which, const call& what) const {
   const auto says = [&](const std::string& text, std::string who) {
-    return choreography_wish{text}.excludes(which) ? std::move(who) + " (\"" + text + "\")" : std::string{};
+    return choreography_wish{text}.excludes(which, library.names()) ? std::move(who) + " (\"" + text + "\")"
+                                                                    : std::string{};
   };
   if (std::string by = says(what.choreography, "the call"); !by.empty()) return by;
   const auto own = options.choreography_of.find(std::string{name(what.what)});

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "engine/planning/choreography_wish.hpp"
 #include "engine/planning/planner.hpp"
 
 #include <algorithm>
@@ -1089,6 +1090,34 @@ TEST_CASE("choreographies that are excluded by name are not chosen, whoever says
   v.counts.assign(4, 10);
   const auto without = planner{with("^fused")}.plan_for(v, layout::flat(4));
   CHECK((!without || without->choreography != "fused"));
+}
+
+TEST_CASE("excluding a family: all whose names have the word, unless it is a name itself") {
+  const call what = all_reduce_of(1000);
+  const layout on = layout::grid(4, 2);
+  const auto excluded = [&](const std::string& text) {
+    std::set<std::string> names;
+    planner p{with(text)};
+    for (const candidate& c : p.candidates(what, on))
+      if (mentions(c.why_rejected, "excluded by the options (\"" + text + "\")")) names.insert(c.choreography);
+    return names;
+  };
+  CHECK(excluded("^tree") == std::set<std::string>{"double_binary_tree", "chained_double_tree", "nvls_tree"});
+  CHECK(excluded("^tree, ring") ==
+        std::set<std::string>{"double_binary_tree", "chained_double_tree", "nvls_tree", "ring"});
+  CHECK(excluded("^hierarchical") == std::set<std::string>{"hierarchical"});
+  CHECK(excluded("^doubling") == std::set<std::string>{"recursive_doubling", "halving_doubling"});
+  call own = what;
+  own.choreography = "^tree";
+  CHECK(mentions(named(planner{engine_options{}}.candidates(own, on), "double_binary_tree").why_rejected, "excluded"));
+  // A choreography of one's own may have the word for its name.
+  const std::vector<std::string> known{"tree", "double_binary_tree"};
+  CHECK(choreography_wish{"^tree"}.excludes("tree", known));
+  CHECK_FALSE(choreography_wish{"^tree"}.excludes("double_binary_tree", known));
+  // One that is wanted has to be named.
+  CHECK(mentions(failure_of([&] { planner{with("tree")}; }).second,
+                 "there is no choreography tree; did you mean double_binary_tree, chained_double_tree or nvls_tree?"));
+  CHECK(mentions(failure_of([&] { planner{with("^binary,tre")}; }).second, "there is no choreography tre"));
 }
 
 TEST_CASE("unknown names among the excluded are errors that list the known ones") {

@@ -466,6 +466,9 @@ std::vector<task> tasks_of_workload(const configuration& config, const std::stri
   const workload work = read_workload(config);
   const layout placement = first_places(options.layout, work.ranks);
   for (const auto& [own, file] : options.score_files) verify_score_file(file, into);
+  std::vector<std::string> own_names;
+  for (const auto& [own, file] : options.score_files) own_names.push_back(own);
+  const std::vector<std::string> known = known_choreographies(own_names);
   std::set<std::pair<const choreography*, collective>> pairs;
   for (const job_group& group : work.groups)
     for (const job& j : group.jobs) {
@@ -475,9 +478,9 @@ std::vector<task> tasks_of_workload(const configuration& config, const std::stri
                            : of != options.choreography_of.end() ? of->second
                                                                  : options.choreography;
       const auto excluded = [&](std::string_view which) {
-        return choreography_wish{j.choreography}.excludes(which) ||
-               choreography_wish{options.choreography}.excludes(which) ||
-               (of != options.choreography_of.end() && choreography_wish{of->second}.excludes(which));
+        const auto by = [&](std::string_view text) { return choreography_wish{text}.excludes(which, known); };
+        return by(j.choreography) || by(options.choreography) ||
+               (of != options.choreography_of.end() && by(of->second));
       };
       wanted = choreography_wish{wanted}.name;
       if (!wanted.empty() && find_choreography(wanted) == nullptr) continue;  // the user's own
