@@ -31,18 +31,11 @@ void configuration::check_choreography(const std::string& what, const config_ent
   const auto& wanted = std::get<std::string>(entry.value);
   const auto own = under("engine.score_files");
   if (wanted == "auto" || find_choreography(wanted) != nullptr || own.find(wanted) != own.end()) return;
+  if (wanted.empty()) refuse(entry, what + " is empty; \"auto\" lets the planner choose");
   std::vector<std::string> files;
   for (const auto& [name, file] : own) files.push_back(name);
-  const std::vector<std::string> known = known_choreographies(files);
-  if (wanted.starts_with('^')) {
-    if (const std::string wrong = wrong_choreography(wanted, known); !wrong.empty()) refuse(entry, what + ": " + wrong);
-    return;
-  }
-  std::vector<std::string_view> names{"auto"};
-  names.insert(names.end(), known.begin(), known.end());
-  const auto near = closest(wanted, names);
-  refuse(entry, what + " is \"" + wanted + "\", but there is no such choreography; " +
-                    (near.empty() ? "`troupe list` shows all" : "did you mean " + std::string{near} + "?"));
+  if (const std::string wrong = wrong_choreography(wanted, known_choreographies(files)); !wrong.empty())
+    refuse(entry, what + ": " + wrong);
 }
 
 namespace {

@@ -82,8 +82,9 @@ std::string wrong_choreography(std::string_view text, std::span<const std::strin
     if (is_name(one, known) || (!wish.excluded.empty() && !members.empty())) continue;
     if (one.empty()) return "a name is missing in \"" + std::string{text} + "\"; write \"^ring\" or \"^ring,bruck\"";
     std::string wrong = "there is no choreography " + std::string{one};
-    if (const auto near = closest(one, std::vector<std::string_view>(known.begin(), known.end())); !near.empty())
-      wrong += "; did you mean " + std::string{near} + "?";
+    std::vector<std::string_view> words(known.begin(), known.end());
+    if (wish.excluded.empty()) words.emplace_back("auto");
+    if (const auto near = closest(one, words); !near.empty()) wrong += "; did you mean " + std::string{near} + "?";
     else if (!members.empty()) wrong += "; did you mean " + one_of(members) + "?";
     if (wish.excluded.empty() && wrong.ends_with('?')) return wrong;
     wrong += wrong.ends_with('?') ? " There are" : "; there are";

@@ -264,20 +264,14 @@ hccl_choice select_all_to_all(const hccl_case& what, int streams) {
   return c;
 }
 
+bool has_hccl_selection(collective what) noexcept {
+  using enum collective;
+  return what == all_to_all || what == all_reduce || what == all_gather || what == reduce_scatter;
+}
+
 hccl_choice select_as_hccl(const hccl_case& what, int streams) {
-  switch (what.what) {
-    case collective::all_to_all: return select_all_to_all(what, streams);
-    case collective::all_reduce:
-    case collective::all_gather:
-    case collective::reduce_scatter: return by_levels(what);
-    case collective::broadcast:
-    case collective::reduce:
-    case collective::gather:
-    case collective::scatter:
-    case collective::barrier:
-    case collective::scan:
-    case collective::exscan: break;
-  }
+  if (what.what == collective::all_to_all) return select_all_to_all(what, streams);
+  if (has_hccl_selection(what.what)) return by_levels(what);
   hccl_choice none;
   none.algorithm = hccl_algorithm::none;
   none.rule = 0;

@@ -78,6 +78,7 @@ struct hccl_choice {
 /// @param streams C of DirectFullMesh, for the size of its blocks
 hccl_choice select_all_to_all(const hccl_case& what, int streams = 4);
 
+bool has_hccl_selection(collective what) noexcept;
 /// The tree of `what.what`; algorithm none and no choreography where HCCL's sources have none that is modelled here.
 hccl_choice select_as_hccl(const hccl_case& what, int streams = 4);
 

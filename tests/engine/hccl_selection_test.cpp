@@ -143,8 +143,20 @@ TEST_CASE("a study with choreography hccl performs what the selection takes, siz
   const study_result uneven =
       run("[study]\ncollective = \"all_to_all_v\"\nchoreography = \"hccl\"\nsizes = \"1M\"\nranks = 4\n");
   CHECK(uneven.rows[0].choreography == "direct_full_mesh");
-  CHECK_THROWS_WITH_AS(run("[study]\nchoreography = \"hccl\"\n"), doctest::Contains("selection of an all_to_all"),
-                       error);
+  // The others go by the rules of levels.
+  const std::string servers =
+      "[study]\nchoreography = \"hccl\"\nlayout = \"12x2\"\npreset = \"ascend_a2\"\npayload = \"real\"\n";
+  for (const auto& [more, wanted] :
+       {std::pair{"", "hierarchical_hd"},
+        std::pair{"collective = \"all_gather\"\nhccl.level1 = \"nb\"\n", "hierarchical_nb"},
+        std::pair{"collective = \"reduce_scatter\"\nhccl.one_level = true\n", "halving_doubling"}}) {
+    const study_result levels = run(servers + more);
+    CHECK(levels.rows.at(0).choreography == wanted);
+    CHECK(levels.rows.at(0).wrong == 0);
+    CHECK(levels.remarks.at(0).find(std::string{"performed by "} + wanted) != std::string::npos);
+  }
+  CHECK_THROWS_WITH_AS(run("[study]\ncollective = \"broadcast\"\nchoreography = \"hccl\"\n"),
+                       doctest::Contains("not of broadcast"), error);
   CHECK_THROWS_WITH_AS(run("[study.hccl]\ndevice = \"910\"\n"), doctest::Contains("910_93"), error);
 }
 

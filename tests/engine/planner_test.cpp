@@ -1118,6 +1118,15 @@ TEST_CASE("excluding a family: all whose names have the word, unless it is a nam
   CHECK(mentions(failure_of([&] { planner{with("tree")}; }).second,
                  "there is no choreography tree; did you mean double_binary_tree, chained_double_tree or nvls_tree?"));
   CHECK(mentions(failure_of([&] { planner{with("^binary,tre")}; }).second, "there is no choreography tre"));
+  configuration file;
+  file.add_text("[engine]\nchoreography = \"tree\"\n", "a.toml");
+  CHECK(mentions(failure_of([&] { file.engine(); }).second, "did you mean double_binary_tree, chained_double_tree or"));
+  configuration misspelt;
+  misspelt.add_text("[engine]\nchoreography = \"aut\"\n", "a.toml");
+  CHECK(mentions(failure_of([&] { misspelt.engine(); }).second, "did you mean auto?"));
+  configuration empty;
+  empty.add_text("[engine]\nchoreography = \"\"\n", "a.toml");
+  CHECK(mentions(failure_of([&] { empty.engine(); }).second, "is empty"));
 }
 
 TEST_CASE("unknown names among the excluded are errors that list the known ones") {

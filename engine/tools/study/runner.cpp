@@ -175,7 +175,7 @@ private:
     asked.places = stage_of().placement;
     asked.bytes = shape.bytes;
     if (asked.places.is_flat()) asked.places = layout::grid(1, on_->ranks);
-    const hccl_choice choice = select_all_to_all(asked, scenario_.streams);
+    const hccl_choice choice = troupe::select_as_hccl(asked, scenario_.streams);
     through_scratch_ = scenario_.through_scratch || choice.through_scratch;
     chunk_bytes_ = scenario_.chunk_bytes > 0 ? scenario_.chunk_bytes : choice.chunk_bytes;
     remark("hccl: " + bytes_text(shape.bytes) + ": " + std::string{name(choice.algorithm)} + " by rule " +

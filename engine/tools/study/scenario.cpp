@@ -150,15 +150,18 @@ private:
 
   void read_hccl(study_scenario& s) const {
     // With jobs it is no matter of the collective: they know no hccl (read_jobs()).
-    if (s.choreography == "hccl" && from_.jobs().empty() && traits_of(s.kind.what).v != v_counts::every_pair)
-      fail("choreography", "hccl is the selection of an all_to_all, not of " + name(s.kind));
-    for (const hccl_device d : {hccl_device::ascend_910b, hccl_device::ascend_910_93, hccl_device::ascend_310p})
-      if (text("hccl.device") == name(d)) s.hccl.device = d;
+    if (s.choreography == "hccl" && from_.jobs().empty() && !has_hccl_selection(s.kind.what))
+      fail("choreography",
+           "HCCL's selection is of all_to_all, all_reduce, all_gather and reduce_scatter, not of " + name(s.kind));
+    s.hccl.what = s.kind.what;
+    s.hccl.device = *parse_hccl_device(text("hccl.device"));
     s.hccl.ccl_buffer = bytes("hccl.buffer");
     s.hccl.super_pod = flag("hccl.super_pod");
     s.hccl.aiv = flag("hccl.aiv");
     s.hccl.aicpu_unfolded = flag("hccl.aicpu_unfolded");
     s.hccl.one_level = flag("hccl.one_level");
+    s.hccl.level0 = *parse_hccl_level(text("hccl.level0"));
+    s.hccl.level1 = *parse_hccl_level(text("hccl.level1"));
   }
 
   void read_preset(study_scenario& s) const {
