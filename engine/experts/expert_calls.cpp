@@ -37,11 +37,11 @@ void expert_exchange::inside::lost(rank_t rank) {
 std::string expert_exchange::inside::calls_that_differ(std::size_t rank, std::uint64_t its) const {
   const std::uint64_t differs = its ^ call_word();
   std::string what;
-  if ((differs & 7) != 0) what = name_of_call(its & 7);
-  else if (differs >> 4 != 0) what = "the same of another exchange";
+  if (differs >> generation_at != 0) what = name_of_call(its & which_call) + " of another exchange";
+  else if ((differs & which_call) != 0) what = name_of_call(its & which_call);
   else what = "the same after other calls than this rank has made";
   return "expert_exchange: rank " + number(static_cast<std::size_t>(rank_)) + " calls " +
-         name_of_call(call_word() & 7) + ", and rank " + number(rank) + " " + what + in_one_order;
+         name_of_call(call_word() & which_call) + ", and rank " + number(rank) + " " + what + in_one_order;
 }
 
 /// Where the communicator has found that calls differ, it names collectives that the caller has not called. @pre in a handler
@@ -60,28 +60,30 @@ std::exception_ptr expert_exchange::inside::why_failed() const {
   }
 }
 
-void expert_exchange::inside::check_words(const std::string& wrong, int shift) {
-  const auto by = std::find(all_words_.begin(), all_words_.end(), refused);
-  const std::uint64_t fits = call_word() << shift >> shift;
-  const auto other =
-      std::find_if(all_words_.begin(), all_words_.end(), [&](std::uint64_t w) { return w >> shift != fits; });
-  if (wrong.empty() && other == all_words_.end()) return;
+void expert_exchange::inside::check_words(const std::string& wrong) {
+  const std::uint64_t mine = call_word();
+  const auto first = [&](auto&& is) { return std::ranges::find_if(all_words_, is); };
+  const auto rank_of = [&](auto at) { return static_cast<std::size_t>(at - all_words_.begin()); };
+  // The others' exchange has not had this round: this one ends.
+  const auto stranger = first([&](std::uint64_t w) { return (w ^ mine) >> generation_at != 0; });
+  if (stranger != all_words_.end()) throw error(errc::mismatch, calls_that_differ(rank_of(stranger), *stranger));
+  const auto refuser = first([](std::uint64_t w) { return (w & refuses) != 0; });
+  const auto other = first([&](std::uint64_t w) { return ((w ^ mine) & ~refuses) != 0; });
+  if (refuser == all_words_.end() && other == all_words_.end()) return;
   // All ranks are here, so nobody reads any more; and all go on from here alike.
   refusing_ = true;
   last_ = kind::none;
   if (!wrong.empty()) throw error(errc::invalid_argument, wrong);
-  if (by != all_words_.end())
-    throw error(errc::peer_refused, "expert_exchange: rank " +
-                                        number(static_cast<std::size_t>(by - all_words_.begin())) +
-                                        " refused this call; its own error says why");
+  if (refuser != all_words_.end())
+    throw error(errc::peer_refused,
+                "expert_exchange: rank " + number(rank_of(refuser)) + " refused this call; its own error says why");
   routed_ = false;
-  throw error(errc::mismatch, calls_that_differ(static_cast<std::size_t>(other - all_words_.begin()), *other >> shift));
+  throw error(errc::mismatch, calls_that_differ(rank_of(other), *other));
 }
 
 void expert_exchange::inside::round(const std::string& wrong) {
-  const std::uint64_t mine_word = wrong.empty() ? call_word() : refused;
   mine().finished.store(rounds_, std::memory_order_release);
-  comm_.all_gather(mine_word, all_words_, how_to_call());
+  comm_.all_gather(call_word() | (wrong.empty() ? 0 : refuses), all_words_, how_to_call());
   ++rounds_;
   check_words(wrong);
 }

@@ -82,7 +82,8 @@ struct expert_part : expert_tokens<T> {
 /// of a token that one server has travels, rounded to the token's type.
 ///
 /// All calls but start_dispatch() block: a thread a rank. A call that is refused on one rank (errc::invalid_argument, sizes, an id that is no expert) throws there, and
-/// errc::peer_refused on the others; all may go on. Ranks that make different calls get errc::mismatch, all of them. After any other error (a deadline, a lost rank) the exchange is useless: its calls throw that error again.
+/// errc::peer_refused on the others; all may go on. Ranks that make different calls get errc::mismatch, all of them, and may go on if they share memory and it was one exchange; but one that
+/// starts early meets no round, so where others do not, they wait for each other until the engine or a deadline ends it. After any other error (a deadline, a lost rank) the exchange is useless: its calls throw that error again.
 /// Repeated calls allocate nothing once they have been as large, between ranks that share memory. Move-only; one thread at a time; it takes the
 /// communicator's place, so no other call of the communicator may be under way in another thread.
 class TROUPE_API expert_exchange {

@@ -231,16 +231,17 @@ struct TROUPE_INTERNAL expert_exchange::inside {
   /// @param wrong why this rank refuses its call; empty: it does not. Throws what the round ends with.
   void round(const std::string& wrong);
   void before(kind what);
-  /// Throws if this rank or another one refuses the call, or another one is in a different one. @pre all_words_ are `refused`, or call_word() above `shift` bits
-  void check_words(const std::string& wrong, int shift = 0);
+  /// Throws if this rank or another one refuses the call, or another one is in a different one. @pre all_words_ are all ranks' words of it
+  void check_words(const std::string& wrong);
   std::string calls_that_differ(std::size_t rank, std::uint64_t its) const;
   std::exception_ptr why_failed() const;
-  /// Which exchange, which call, and whether before() has begun this round: no two of them fit each other.
+  /// Which exchange, whether this rank refuses, whether before() has begun this round, and which call: words of ranks that are where they should be
+  /// differ by `refuses` alone.
   std::uint64_t call_word() const {
-    return generation_ << 4 | std::uint64_t{in_before_} << 3 | static_cast<std::uint64_t>(calling_);
+    return generation_ << generation_at | (in_before_ ? in_before : 0) | static_cast<std::uint64_t>(calling_);
   }
-  static constexpr std::uint64_t refused = ~std::uint64_t{0};  ///< as a word of a round; call_word() never is
-  static constexpr int size_bits = 48;                         ///< of a word that says how many bytes follow
+  static constexpr std::uint64_t which_call = 7, in_before = 8, refuses = 16;
+  static constexpr int generation_at = 5;
   /// A call: its time, and what becomes of the exchange if it fails.
   template <class Call>
   void perform(call which, Call&& body) {
@@ -329,9 +330,9 @@ struct TROUPE_INTERNAL expert_exchange::inside {
   std::vector<std::uint32_t> row_there_;               ///< [domain][token]: which row it is there; none: −1
   std::vector<std::uint32_t> rows_there_, rows_from_;  ///< by domain: sent; by source: received for it
   std::vector<std::size_t> sizes_, begins_, coming_, coming_begins_;  ///< by rank: bytes of blocks
-  std::vector<std::size_t> came_begins_;  ///< the same, where blocks of tokens are in incoming_
-  std::vector<std::uint64_t> words_, all_words_;
-  std::vector<std::uint32_t> entries_there_;  ///< by domain: sent
+  std::vector<std::size_t> came_begins_;                       ///< the same, where blocks of tokens are in incoming_
+  std::vector<std::uint64_t> words_, came_words_, all_words_;  ///< all_words_: by rank
+  std::vector<std::uint32_t> entries_there_;                   ///< by domain: sent
   std::vector<std::uint32_t> tally_, of_row_;
 
   // Of the round under way: by source its lists and rows; by rank of the domain what it shows.

@@ -127,12 +127,20 @@ void expert_exchange::inside::pack_tokens(const std::byte* tokens) {
 /// Sends that, and shows what has come for this domain.
 void expert_exchange::inside::send_tokens(const std::byte* tokens, const std::string& wrong) {
   const auto n = static_cast<std::size_t>(ranks_);
-  for (std::size_t r = 0; r < n; ++r) words_[r] = wrong.empty() ? call_word() << size_bits | sizes_[r] : refused;
-  comm_.all_to_all(words_, all_words_, how_to_call());
-  check_words(wrong, size_bits);
-  pack_tokens(tokens);
+  words_.resize(2 * n);  // of each rank: the round's word, and how many bytes follow
+  for (std::size_t r = 0; r < n; ++r) {
+    words_[2 * r] = call_word() | (wrong.empty() ? 0 : refuses);
+    words_[2 * r + 1] = sizes_[r];
+  }
+  came_words_.resize(2 * n);
+  comm_.all_to_all(words_, came_words_, how_to_call());
   coming_.resize(n);
-  for (std::size_t r = 0; r < n; ++r) coming_[r] = all_words_[r] & (~std::uint64_t{0} >> (64 - size_bits));
+  for (std::size_t r = 0; r < n; ++r) {
+    all_words_[r] = came_words_[2 * r];
+    coming_[r] = came_words_[2 * r + 1];
+  }
+  check_words(wrong);
+  pack_tokens(tokens);
   exchange_blocks(outgoing_, sizes_, incoming_, coming_);
   came_begins_.resize(n);
   rows_from_.assign(n, 0);

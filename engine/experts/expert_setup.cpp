@@ -94,7 +94,6 @@ expert_exchange::inside::inside(communicator of, int experts, expert_options how
       sums_out_(state_in(comm_).core->lasting),
       sums_in_(state_in(comm_).core->lasting) {
   const auto n = static_cast<std::size_t>(ranks_);
-  words_.resize(n);
   all_words_.resize(n);
   agree(experts);
   find_domains();
