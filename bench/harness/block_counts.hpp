@@ -113,8 +113,14 @@ private:
     const auto weight = [&](std::size_t to) { return tokens[(to + table) % tokens.size()]; };
     std::size_t all = 0;
     for (std::size_t r = 0; r < ranks_; ++r) all += weight(r);
-    std::vector<std::size_t> blocks(ranks_ * ranks_);
-    for (std::size_t i = 0; i < blocks.size(); ++i) blocks[i] = nominal_ * ranks_ * weight(i % ranks_) / all;
+    std::vector<std::size_t> blocks;
+    for (std::size_t from = 0; from < ranks_; ++from)
+      for (std::size_t to = 0, before = 0; to < ranks_; before += weight(to++)) {
+        const auto until = [&](std::size_t tokens) {
+          return nominal_ * ranks_ * tokens / all;
+        };  // so no element is lost
+        blocks.push_back(until(before + weight(to)) - until(before));
+      }
     return blocks;
   }
 
