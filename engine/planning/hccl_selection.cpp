@@ -250,7 +250,9 @@ hccl_choice select_all_to_all(const hccl_case& what, int streams) {
   hccl_choice c = first_match(what);
   const bool mesh = c.choreography == "direct_full_mesh";
   const std::string data = bytes_text(what.bytes), buffer = bytes_text(what.ccl_buffer);
-  std::string told = "no choice of BCopy or ZCopy: only pairwise and direct_full_mesh have both";
+  std::string told = c.algorithm == hccl_algorithm::single
+                         ? "no choice of BCopy or ZCopy: one rank copies"
+                         : "no choice of BCopy or ZCopy: only pairwise and direct_full_mesh have both";
   if (mesh || (c.choreography == "pairwise" && c.algorithm != hccl_algorithm::single)) {
     const bool too_large = what.bytes > what.ccl_buffer, by_size = mesh && what.bytes > hccl_pipeline_least;
     c.through_scratch = too_large || by_size;

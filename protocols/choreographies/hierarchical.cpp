@@ -14,7 +14,7 @@
 //
 // hierarchical_hd, hierarchical_nhr and hierarchical_nb are the same with another algorithm between servers, as HCCL chooses it for its
 // level 1 (alg_configurator.cc of the CANN sources), for any number of servers: halving and doubling, and the rounds of nhr and nb
-// (strided.hpp). They cross the network ⌈log2 n⌉ times instead of n − 1, with as many bytes. Of several levels between
+// (strided.hpp). They cross the network ⌈log2 n⌉ times instead of n − 1, with as many bytes, but for hd with surplus servers. Of several levels between
 // servers each is done that way. If the servers are no power of two, hd folds the surplus ones away (folded_cube): such a server hands all that
 // it has to its neighbour and waits for the result, which is two crossings more, and a neighbour has all shares to receive and to send once more.
 //
@@ -546,7 +546,8 @@ constinit const choreography hierarchical{
     "HCCL plain hierarchical algorithm (spec 2)", hierarchical_scores::offered, needs_equal_servers};
 
 constinit const choreography hierarchical_hd{
-    "hierarchical_hd", "a mesh inside servers, halving and doubling between: log2 rounds, most with a power of two",
+    "hierarchical_hd",
+    "a mesh inside servers, halving and doubling between: log2 rounds, and two more if they are no power of two",
     "HCCL (CANN), level 1 HD", hierarchical_scores::offered_by<hierarchical_scores::between::hd>,
     hierarchical_scores::needs_two_levels};
 

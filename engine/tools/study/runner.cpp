@@ -181,6 +181,8 @@ private:
     remark("hccl: " + bytes_text(shape.bytes) + ": " + std::string{name(choice.algorithm)} + " by rule " +
            std::to_string(choice.rule) + " (" + choice.why + (choice.through_scratch ? "; BCopy" : "") +
            "), performed by " + choice.choreography);
+    for (const std::string& line : choice.path)
+      if (line.starts_with("level")) remark("hccl: " + bytes_text(shape.bytes) + ": " + line);
     return candidates(choice.choreography);
   }
 
