@@ -200,13 +200,7 @@ std::vector<std::string> planner::path(const call& what, const layout& placement
   return impl_->with_trees(make_task(what, placement, counts)).selected.path;
 }
 
-std::string planner::asked() const {
-  const std::string& who = impl_->options.planner;
-  return who == "hccl"       ? "HCCL's selection"
-         : who == "nccl"     ? "NCCL's tuning model"
-         : who == "measured" ? "what was measured"
-                             : "";
-}
+std::string planner::asked() const { return who_selects(impl_->options.planner); }
 
 std::vector<candidate> planner::candidates(const call& what, const layout& placement,
                                            const std::vector<std::size_t>* counts) {

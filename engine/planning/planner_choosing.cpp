@@ -47,11 +47,29 @@ std::string planner::impl::why_not_performed(const std::string& wanted, const pl
 
 selected_way planner::impl::selection(const planning_task& task) {
   if (options.planner == "model" || !named(task.what).name.empty()) return {};
+  selected_way none;
+  none.by = who_selects(options.planner);
+  if (task.rules.trees.same_everywhere) {
+    none.path.emplace_back(
+        "whoever is chosen by size would combine in another order at another size, and the call wants one for all; the "
+        "cost model chooses");
+    return none;
+  }
   selected_way way = select_as(options, machine, task, [&](const std::string& wanted, const planning_task& so) {
     const std::string by = excluded_by(wanted, task.what);
     return by.empty() ? why_not_performed(wanted, so) : "excluded by " + by;
   });
   if (!way.unused.empty()) log->info("{}: {}", to_string(task.what), way.unused);
+  if (way.exactly) {
+    const message_protocol wanted = wanted_protocol(task.what);
+    const std::string why = wanted != message_protocol::automatic && wanted != way.protocol
+                                ? "the protocol is to be " + std::string{name(wanted)}
+                                : this->why_not(way.protocol, task);
+    if (why.empty()) return way;
+    none.path = std::move(way.path);
+    none.path.push_back("not used, " + why + "; the cost model chooses");
+    return none;
+  }
   const bool over_slots = way.protocol == message_protocol::ll || way.protocol == message_protocol::ll128;
   if (const std::string why = over_slots ? why_not(way.protocol, task) : std::string{}; !why.empty())
     way.path.push_back("not by " + std::string{name(way.protocol)} + ", " + why +
@@ -163,8 +181,7 @@ void planner::impl::choose_among(outcome& o, std::span<contender* const> able, c
   std::ranges::copy_if(ways, std::back_inserter(open), [&](message_protocol how) {
     if (selected == message_protocol::simple && (how == message_protocol::ll128 || how == message_protocol::ll))
       return false;
-    if (selected == message_protocol::simple && task.selected.not_direct && how == message_protocol::direct)
-      return false;
+    if (task.selected.exactly && selected == message_protocol::simple && how == message_protocol::direct) return false;
     return how == message_protocol::simple || (wanted != message_protocol::simple && why_not(how, task).empty());
   });
   take(o, choice.cheapest(able, open, task));

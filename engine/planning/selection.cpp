@@ -40,7 +40,7 @@ hccl_case hccl_case_of(const hccl_options& o, const planning_task& task) {
 selected_way as_hccl(const engine_options& options, const planning_task& task, const why_not_performed_by& why_not) {
   const hccl_choice chosen = select_as_hccl(hccl_case_of(options.hccl, task), options.streams);
   selected_way way;
-  way.by = "HCCL's selection";
+  way.by = who_selects("hccl");
   way.choreography = chosen.choreography;
   way.through_scratch = chosen.through_scratch;
   // BCopy's pieces are what fits the CCL buffer.
@@ -79,7 +79,7 @@ void take_channels(selected_way& way, const nccl_choice& chosen, const nccl_row&
 /// The fastest that somebody performs here.
 selected_way as_nccl(const engine_options& options, const planning_task& task, const why_not_performed_by& why_not) {
   selected_way way;
-  way.by = "NCCL's tuning model";
+  way.by = who_selects("nccl");
   const nccl_choice chosen = select_as_nccl({.places = task.placement,
                                              .what = task.what.what,
                                              .bytes = all_bytes(task),
@@ -121,14 +121,21 @@ selected_way as_nccl(const engine_options& options, const planning_task& task, c
 
 selected_way as_measured(const tuning& machine, const planning_task& task, const why_not_performed_by& why_not) {
   selected_way way;
-  way.by = "what was measured";
+  way.by = who_selects("measured");
   const std::string others = "; the cost model chooses";
   if (!task.placement.is_flat() || task.where.farthest() != reach::process || !task.what.uniform) {
     way.path.push_back("what was measured are calls with equal blocks, of threads of one process on a flat layout" +
                        others);
     return way;
   }
-  const std::uint64_t bytes = all_bytes(task);
+  if (task.what.offload) {
+    way.path.push_back("nothing was measured by the NIC" + others);
+    return way;
+  }
+  // Sizes of a class have one plan.
+  planning_task largest = task;
+  largest.what.count = largest_of_class(task.what.count);
+  const std::uint64_t bytes = all_bytes(largest);
   const measured_choice* const choice = find_choice(machine.choices, task.what.what, task.ranks(), bytes);
   if (choice == nullptr) {
     const std::string ranks = ranks_with_choices(machine.choices, task.what.what);
@@ -147,12 +154,19 @@ selected_way as_measured(const tuning& machine, const planning_task& task, const
   }
   way.choreography = choice->choreography;
   way.protocol = choice->protocol;
-  way.not_direct = choice->protocol == message_protocol::simple;
+  way.exactly = true;
   way.path.push_back("the fastest" + until + " was " + who);
   return way;
 }
 
 }  // namespace
+
+std::string who_selects(std::string_view planner) {
+  return planner == "hccl"       ? "HCCL's selection"
+         : planner == "nccl"     ? "NCCL's tuning model"
+         : planner == "measured" ? "what was measured"
+                                 : "";
+}
 
 selected_way select_as(const engine_options& options, const tuning& machine, const planning_task& task,
                        const why_not_performed_by& why_not) {

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/api/options.hpp"
@@ -23,11 +24,14 @@ struct selected_way {
   std::size_t chunk_bytes = 0;                              ///< 0: the planner decides
   std::size_t scratch_bytes = 0;                            ///< of BCopy; 0: as the options say
   int channels = 0;                                         ///< 0: the planner decides
-  message_protocol protocol = message_protocol::automatic;  ///< simple: or direct, but for:
-  bool not_direct = false;
+  message_protocol protocol = message_protocol::automatic;  ///< simple: or direct
+  bool exactly = false;           ///< by that protocol (simple is not direct), or the cost model chooses all of it
   std::string unused;             ///< who was selected and is not used, and why; empty: nobody
   std::vector<std::string> path;  ///< how it came to that, for people
 };
+
+/// "HCCL's selection"; of the cost model nothing.
+std::string who_selects(std::string_view planner);
 
 /// Why a choreography cannot perform a task, or must not; empty: it can.
 using why_not_performed_by = std::function<std::string(const std::string&, const planning_task&)>;

@@ -446,7 +446,8 @@ private:
       const auto what = parse_collective(word("collective"));
       if (!what) fail(place(one), "there is no collective " + word("collective"));
       const auto protocol = parse_message_protocol(word("protocol"));
-      if (!protocol || *protocol == message_protocol::automatic)
+      using enum message_protocol;
+      if (!protocol || (*protocol != simple && *protocol != direct && *protocol != ll && *protocol != ll128))
         fail(place(one), "protocol must be simple, direct, ll or ll128");
       c.what = *what;
       c.ranks = static_cast<int>(whole("ranks", 1 << 20));
@@ -454,6 +455,10 @@ private:
         c.up_to = static_cast<std::uint64_t>(whole("up_to", std::numeric_limits<std::int64_t>::max()));
       c.choreography = word("choreography");
       c.protocol = *protocol;
+      if (std::ranges::any_of(all, [&](const measured_choice& other) {
+            return other.what == c.what && other.ranks == c.ranks && other.up_to == c.up_to;
+          }))
+        fail(place(one), "there are two choices of one collective for as many ranks and bytes");
       all.push_back(std::move(c));
     }
     return all;

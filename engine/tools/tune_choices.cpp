@@ -14,7 +14,7 @@ namespace troupe {
 
 namespace {
 
-constexpr std::uint64_t first_bytes = 8, last_bytes = 4 << 20, factor = 8;
+constexpr std::uint64_t first_bytes = 8, last_bytes = 16 << 20, factor = 8;
 constexpr double worth_a_try = 4;  ///< times the best prediction
 constexpr std::size_t most_tries = 6;
 
@@ -62,13 +62,13 @@ std::vector<measured_choice> choices_between(collective what, int ranks, std::sp
   return all;
 }
 
-std::vector<measured_choice> measure_choices(const tuning& machine, const choices_options& options) {
+std::vector<measured_choice> measure_choices(const choices_options& options) {
   const measuring_limits limits = options.quick ? measuring_limits{5, 1} : measuring_limits{20, 3};
   engine_options how;
   how.environment = false;
-  how.tuning = "none";  // every candidate is asked for by name
+  how.tuning = options.tuning;
   engine on{how};
-  planner by{how, machine};
+  planner by{how};
   std::vector<measured_choice> all;
   for (const int ranks : options.ranks)
     for (const collective what : all_collectives) {

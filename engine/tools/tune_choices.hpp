@@ -11,16 +11,18 @@
 
 namespace troupe {
 
-/// Sizes from 8 B to 4 MiB, in steps of 8; those of so few bytes that a rank has no element for each block are left out.
+/// Sizes from 8 B to 16 MiB, in steps of 8; those of so few bytes that a rank has no element for each block are left out.
 struct choices_options {
   std::vector<int> ranks{2, 4, 8};  ///< threads of this process
   bool quick = false;               ///< every other size, one repetition
+  std::string tuning =
+      "none";  ///< engine_options::tuning: by whose constants candidates are cut, and who is likely is told
   std::function<void(const std::string&)> progress{};
 };
 
-/// f32 and sum, root 0, out of place, by threads of this process: of every collective the fastest of those ways that `machine` predicts to take no more than
+/// f32 and sum, root 0, out of place, by threads of this process: of every collective the fastest of those ways that are predicted to take no more than
 /// four times as long as its best, six at most. Throws what collectives throw.
-std::vector<measured_choice> measure_choices(const tuning& machine, const choices_options& options);
+std::vector<measured_choice> measure_choices(const choices_options& options);
 
 /// The fastest of one size.
 struct fastest_way {

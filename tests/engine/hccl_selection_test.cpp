@@ -321,7 +321,7 @@ TEST_CASE("planner hccl is a wish: what cannot be, is excluded or has no tree is
   CHECK(ignored);
   engine_options bad;
   bad.planner = "best";
-  CHECK_THROWS_WITH_AS(planner{bad}, doctest::Contains("there are model, hccl and nccl"), error);
+  CHECK_THROWS_WITH_AS(planner{bad}, doctest::Contains("there are model, measured, hccl and nccl"), error);
   configuration c;
   CHECK_THROWS_WITH_AS((c.add_text("[engine]\nhccl.level0 = \"tree\"\n", "a.toml"), c.engine()),
                        doctest::Contains("pairwise"), error);

@@ -80,6 +80,22 @@ TEST_CASE("planner measured leaves to the cost model what was not measured, and 
              "no_such_choreography, simple; not used, it does not offer this"));
   for (const int ranks : {3, 5})
     CHECK(p.plan_for(sum, layout::flat(ranks))->choreography == model.plan_for(sum, layout::flat(ranks))->choreography);
+  call stable = sum;
+  stable.level = determinism::size_stable;
+  CHECK(says(path(stable, layout::flat(4)), "the call wants one for all"));
+  CHECK(p.plan_for(stable, layout::flat(4))->choreography == model.plan_for(stable, layout::flat(4))->choreography);
+  call by_nic = sum;
+  by_nic.offload = true;
+  CHECK(says(path(by_nic, layout::flat(4)), "nothing was measured by the NIC"));
+  engine_options by_messages = measured();
+  by_messages.protocol = "simple";
+  CHECK(says(planner(by_messages, with_choices()).path(sum, layout::flat(4)).back(), "the protocol is to be simple"));
+  tuning too_large = with_choices();
+  too_large.choices.front().up_to = 1 << 20;  // slots end before
+  planner beyond{measured(), too_large};
+  CHECK(says(beyond.path(of(collective::all_reduce, 100'000), layout::flat(4)).back(), "not used"));
+  CHECK(beyond.plan_for(of(collective::all_reduce, 100'000), layout::flat(4))->choreography ==
+        model.plan_for(of(collective::all_reduce, 100'000), layout::flat(4))->choreography);
   engine_options none = measured();
   CHECK(code_of([&] { planner{none}; }) == errc::bad_config);
   none.planner = "meassured";
@@ -97,6 +113,10 @@ TEST_CASE("choices are part of the tuning file, and what is wrong with one is sa
            {head + "ranks = 2\nup_to = -1\nchoreography = \"ring\"\nprotocol = \"ll\"\n", "choices must be tables"},
            {head + "ranks = 2\nchoreography = \"ring\"\nprotocol = \"fast\"\n",
             "protocol must be simple, direct, ll or ll128"},
+           {head + "ranks = 2\nchoreography = \"ring\"\nprotocol = \"nic\"\n", "protocol must be simple, direct"},
+           {head + "ranks = 2\nchoreography = \"ring\"\nprotocol = \"ll\"\n" + head +
+                "ranks = 2\nchoreography = \"tree\"\nprotocol = \"ll\"\n",
+            "there are two choices of one collective"},
            {head + "ranks = 2\nrank = 3\nchoreography = \"ring\"\nprotocol = \"ll\"\n", "a choice has no rank"},
            {"\n[[choices]]\ncollective = \"all_red\"\nranks = 2\nchoreography = \"ring\"\nprotocol = \"ll\"\n",
             "there is no collective all_red"}}) {
@@ -126,7 +146,7 @@ TEST_CASE("neighbouring sizes with one fastest way are one choice, and borders l
 TEST_CASE(
     "what is measured can be performed: a choice for every collective that moves data, of every number of ranks") {
   tuning t = assumed_tuning();
-  t.choices = measure_choices(t, {.ranks = {2, 3}, .quick = true});
+  t.choices = measure_choices({.ranks = {2, 3}, .quick = true});
   engine_options o = measured();
   planner p{o, t};
   for (const collective what : all_collectives) {

@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <iostream>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -256,7 +257,14 @@ int tune(const arguments& a) {
   tuning t = measure_machine({a.quick, [&](const std::string& text) { line.show(text); }});
   measure_links(t, place.processes == 2, a.quick, line);
   keep_what_is_not_measured(t, output, !a.choices);
-  if (a.choices) t.choices = measure_choices(t, {a.ranks, a.quick, [&](const std::string& text) { line.show(text); }});
+  if (a.choices) {
+    std::set<int> ranks(a.ranks.begin(), a.ranks.end());
+    choices_options how{
+        {ranks.begin(), ranks.end()}, a.quick, "none", [&](const std::string& text) { line.show(text); }};
+    // Whatever becomes of the minutes that follow, the constants are there; and the choices are measured by them.
+    if (output != "-") write_text(how.tuning = output, to_toml(t));
+    t.choices = measure_choices(how);
+  }
   line.clear();
   std::ostream& words = output == "-" || a.json == "-" ? std::cerr : std::cout;
   print_table(words, t);
