@@ -97,14 +97,15 @@ private:
   std::size_t some(std::size_t pair) const {
     return static_cast<std::size_t>(mixed((call_ << 16) + pair) % (nominal_ / 2 + 1));
   }
-  /// A sum of 2n random permutations, each of half an equal block: so rows and columns have the sums of equal blocks.
+  /// A sum of 2n random permutations, each of half an equal block: so rows and columns have the sums of equal blocks. The n tables of one such sum
+  /// have it for the next ranks, so that in few calls, too, each has for each as much as an equal block on the average.
   std::vector<std::size_t> cut(std::size_t table) const {
     std::vector<std::size_t> blocks(ranks_ * ranks_, nominal_ % 2), to(ranks_);
-    std::uint64_t state = mixed(table);
+    std::uint64_t state = mixed(table / ranks_);
     for (std::size_t p = 0; p < 2 * ranks_; ++p) {
       for (std::size_t r = 0; r < ranks_; ++r) to[r] = r;
       for (std::size_t r = ranks_; r > 1; --r) std::swap(to[r - 1], to[(state = mixed(state)) % r]);
-      for (std::size_t r = 0; r < ranks_; ++r) blocks[r * ranks_ + to[r]] += nominal_ / 2;
+      for (std::size_t r = 0; r < ranks_; ++r) blocks[r * ranks_ + (to[r] + table) % ranks_] += nominal_ / 2;
     }
     return blocks;
   }
