@@ -130,8 +130,9 @@ direct_performer::buffers direct_performer::stage_what_others_use() {
       }
     }
   if (used.reads_input && input > 0 && input <= most_input && !in_shared && worth_staging(input, true)) {
-    // Of blocks that differ it is not known yet whether each rank copies to its own output.
-    const bool alone = !ahead_ && sizes().equal() && copies_alone();
+    // Of blocks that differ it is not known yet whether each rank copies to its own output, unless this rank's alone are enough for that.
+    const bool enough = !code_->to_own.empty() && input > most_by_one;
+    const bool alone = !ahead_ && (sizes().equal() ? copies_alone() : enough);
     const auto some = alone ? std::span{used.inputs} : std::span<const std::uint32_t>{};
     if (std::byte* const at = some.empty() ? input_stage_.grow(input) : input_stage_.reserve(input)) {
       copy_input(at, some);
