@@ -135,6 +135,7 @@ selected_way as_measured(const tuning& machine, const planning_task& task, const
   // Sizes of a class have one plan.
   planning_task largest = task;
   largest.what.count = largest_of_class(task.what.count);
+  largest.counts.clear();
   const std::uint64_t bytes = all_bytes(largest);
   const measured_choice* const choice = find_choice(machine.choices, task.what.what, task.ranks(), bytes);
   if (choice == nullptr) {

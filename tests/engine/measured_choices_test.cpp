@@ -63,6 +63,21 @@ TEST_CASE("planner measured performs what was the fastest, by its protocol, and 
   CHECK(name(p.plan_for(of(collective::all_reduce, 1 << 20), layout::flat(8))->protocol()) == "direct");
 }
 
+TEST_CASE("where a class of sizes lies across a border, all of it is performed, and explained, by the choice of its "
+          "largest") {
+  tuning t = assumed_tuning();
+  t.choices = {{collective::all_reduce, 4, 1448, "ring", message_protocol::ll128},
+               {collective::all_reduce, 4, measured_choice::no_limit, "halving_doubling", message_protocol::ll128}};
+  planner p{measured(), t};
+  for (std::size_t count = 300; count < 420; count += 3) {
+    CAPTURE(count);
+    const bool small = largest_of_class(count) * sizeof(float) <= 1448;
+    const call one = of(collective::all_reduce, count);
+    CHECK(p.plan_for(one, layout::flat(4))->choreography == (small ? "ring" : "halving_doubling"));
+    CHECK((p.path(one, layout::flat(4)).back().find("ring") != std::string::npos) == small);
+  }
+}
+
 TEST_CASE("planner measured leaves to the cost model what was not measured, and says why") {
   planner p{measured(), with_choices()};
   engine_options by_prediction = measured();
