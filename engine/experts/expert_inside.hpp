@@ -7,7 +7,7 @@
 // What goes to another domain goes once for each token, in one all_to_all_v between proxies (expert_replicas::proxy), with its lists; the proxy shows it as
 // if it were its own. On the way back the proxy sums what the domain's experts have made of a token.
 //
-// Who reads when. A rank shows, takes part in a *round* (an all_gather of one word a rank), and reads what others have shown. Whoever has ended a round
+// Who reads when. A rank shows, takes part in a *round* (an all_gather of one word a rank, which says exchange, call and refusal), and reads what others have shown. Whoever has ended a round
 // knows that all have begun it, so have read what they read after the round before. Dispatches and combines show different words, in different memory,
 // and mostly alternate, so what a rank shows next nobody reads any more; where one follows another of its kind there is a round more between them.
 //

@@ -381,23 +381,21 @@ private:
   }
 
   step_kind kind(const json& value, const json_path& at) const {
-    const std::string wanted = text(value, at);
-    std::vector<std::string_view> names;
-    for (int i = 0; i < step_kind_count; ++i) {
-      names.push_back(name(static_cast<step_kind>(i)));
-      if (names.back() == wanted) return static_cast<step_kind>(i);
-    }
-    fail(at, "'" + shortened(wanted) + "' is no kind of step" + suggestion(wanted, names));
+    return named<step_kind>(value, at, 0, step_kind_count, "kind of step");
   }
-
   message_name called(const json& value, const json_path& at) const {
+    return named<message_name>(value, at, 1, message_name_count, "name of a message");
+  }
+  /// The one of first … end − 1 that is called so.
+  template <class Enum>
+  Enum named(const json& value, const json_path& at, int first, int end, const char* what) const {
     const std::string wanted = text(value, at);
     std::vector<std::string_view> names;
-    for (int i = 1; i < message_name_count; ++i) {
-      names.push_back(name(static_cast<message_name>(i)));
-      if (names.back() == wanted) return static_cast<message_name>(i);
+    for (int i = first; i < end; ++i) {
+      names.push_back(name(static_cast<Enum>(i)));
+      if (names.back() == wanted) return static_cast<Enum>(i);
     }
-    fail(at, "no message is called '" + shortened(wanted) + '\'' + suggestion(wanted, names));
+    fail(at, "'" + shortened(wanted) + "' is no " + what + suggestion(wanted, names));
   }
 
   void step_keys(const json& value, const json_path& at, step_kind kind) const {

@@ -130,7 +130,7 @@ TEST_CASE("a message names the file, the place in it, what was found and what wo
       {"\"swapped\"", "\"swaped\"",
        "mine.json: players[0].lanes[0][3]: the key 'swaped' does not belong to a reduce; did you mean 'swapped'?"},
       {"\"to\": 1}", "\"to\": 1, \"called\": \"Akc\"}",
-       "mine.json: players[0].lanes[0][0].called: no message is called 'Akc'; did you mean 'Ack'?"},
+       "mine.json: players[0].lanes[0][0].called: 'Akc' is no name of a message; did you mean 'Ack'?"},
       {"\"swapped\": true", "\"called\": \"Ack\"", "the key 'called' does not belong to a reduce"},
       {"\"ranks\"", "\"rank\"", "mine.json: the key 'rank' is not known here; did you mean 'ranks'?"},
       {"\"lanes\"", "\"lane\"", "mine.json: players[0]: the key 'lane' is not known here; did you mean 'lanes'?"},

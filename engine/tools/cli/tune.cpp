@@ -262,7 +262,10 @@ int tune(const arguments& a) {
     choices_options how{
         {ranks.begin(), ranks.end()}, a.quick, "none", [&](const std::string& text) { line.show(text); }};
     // Whatever becomes of the minutes that follow, the constants are there; and the choices are measured by them.
-    if (output != "-") write_text(how.tuning = output, to_toml(t));
+    if (output != "-") {
+      write_text(output, to_toml(t));
+      how.tuning = output;
+    }
     t.choices = measure_choices(how);
   }
   line.clear();
