@@ -79,7 +79,7 @@ set(pc_requires "")
 set(pc_libs "")
 set(pc_cflags "")
 if(NOT BUILD_SHARED_LIBS)
-  set(pc_requires "hwloc libssl libcrypto libhwy spdlog tomlplusplus")
+  set(pc_requires "hwloc libssl libcrypto spdlog tomlplusplus")
   set(pc_libs " -lcaf_core")  # brings no .pc file
   set(pc_cflags " -DTROUPE_STATIC")
 endif()

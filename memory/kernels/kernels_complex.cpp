@@ -6,6 +6,7 @@
 
 #include <hwy/foreach_target.h>
 // After foreach_target.h, which includes this file once for every instruction set.
+#include "memory/kernels/kernels_dispatch.hpp"
 #include "memory/kernels/kernels_vector_loops.hpp"
 
 HWY_BEFORE_NAMESPACE();
@@ -75,9 +76,9 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace troupe::detail {
 
-HWY_EXPORT(choose_complex);
+TROUPE_EXPORT(choose_complex);
 
-kernels complex_kernels(datatype type, op_kind kind) { return HWY_DYNAMIC_DISPATCH(choose_complex)(type, kind); }
+kernels complex_kernels(datatype type, op_kind kind) { return TROUPE_DISPATCH(choose_complex)(type, kind); }
 
 }  // namespace troupe::detail
 #endif

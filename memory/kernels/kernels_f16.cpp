@@ -5,6 +5,7 @@
 
 #include <hwy/foreach_target.h>
 // After foreach_target.h, which includes this file once for every instruction set.
+#include "memory/kernels/kernels_dispatch.hpp"
 #include "memory/kernels/kernels_vector_loops.hpp"
 
 HWY_BEFORE_NAMESPACE();
@@ -24,9 +25,9 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace troupe::detail {
 
-HWY_EXPORT(choose_f16);
+TROUPE_EXPORT(choose_f16);
 
-kernels f16_kernels(datatype type, op_kind kind) { return HWY_DYNAMIC_DISPATCH(choose_f16)(type, kind); }
+kernels f16_kernels(datatype type, op_kind kind) { return TROUPE_DISPATCH(choose_f16)(type, kind); }
 
 }  // namespace troupe::detail
 #endif

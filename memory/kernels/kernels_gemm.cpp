@@ -5,6 +5,7 @@
 
 #include <hwy/foreach_target.h>
 // After foreach_target.h, which includes this file once for every instruction set.
+#include "memory/kernels/kernels_dispatch.hpp"
 #include <hwy/highway.h>
 
 #include "memory/kernels/gemm_kernels.hpp"
@@ -106,16 +107,16 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace troupe::detail {
 
-HWY_EXPORT(gemm_f32);
-HWY_EXPORT(gemm_f64);
+TROUPE_EXPORT(gemm_f32);
+TROUPE_EXPORT(gemm_f64);
 
 template <>
 gemm_kernel<float> best_gemm_kernel<float>() {
-  return HWY_DYNAMIC_DISPATCH(gemm_f32)();
+  return TROUPE_DISPATCH(gemm_f32)();
 }
 template <>
 gemm_kernel<double> best_gemm_kernel<double>() {
-  return HWY_DYNAMIC_DISPATCH(gemm_f64)();
+  return TROUPE_DISPATCH(gemm_f64)();
 }
 
 }  // namespace troupe::detail

@@ -5,6 +5,7 @@
 
 #include <hwy/foreach_target.h>
 // After foreach_target.h, which includes this file once for every instruction set.
+#include "memory/kernels/kernels_dispatch.hpp"
 #include "memory/kernels/kernels_vector_loops.hpp"
 
 HWY_BEFORE_NAMESPACE();
@@ -28,9 +29,9 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace troupe::detail {
 
-HWY_EXPORT(choose_integer);
+TROUPE_EXPORT(choose_integer);
 
-kernels integer_kernels(datatype type, op_kind kind) { return HWY_DYNAMIC_DISPATCH(choose_integer)(type, kind); }
+kernels integer_kernels(datatype type, op_kind kind) { return TROUPE_DISPATCH(choose_integer)(type, kind); }
 
 }  // namespace troupe::detail
 #endif

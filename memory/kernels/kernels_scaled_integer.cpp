@@ -5,6 +5,7 @@
 
 #include <hwy/foreach_target.h>
 // After foreach_target.h, which includes this file once for every instruction set.
+#include "memory/kernels/kernels_dispatch.hpp"
 #include "memory/kernels/kernels_adjustments.hpp"
 
 HWY_BEFORE_NAMESPACE();
@@ -32,10 +33,10 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace troupe::detail {
 
-HWY_EXPORT(choose_scaled_integer);
+TROUPE_EXPORT(choose_scaled_integer);
 
 kernels scaled_integer_kernels(datatype type, adjusting how) {
-  return HWY_DYNAMIC_DISPATCH(choose_scaled_integer)(type, how);
+  return TROUPE_DISPATCH(choose_scaled_integer)(type, how);
 }
 
 }  // namespace troupe::detail

@@ -6,6 +6,7 @@
 
 #include <hwy/foreach_target.h>
 // After foreach_target.h, which includes this file once for every instruction set.
+#include "memory/kernels/kernels_dispatch.hpp"
 #include "memory/kernels/kernels_vectors.hpp"
 
 #include <hwy/cache_control.h>
@@ -43,19 +44,13 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace troupe::detail {
 
-HWY_EXPORT(stream_vectors);
+TROUPE_EXPORT(stream_vectors);
 
 void stream_bytes(void* to, const void* from, std::size_t bytes) {
-  HWY_DYNAMIC_DISPATCH(stream_vectors)(to, from, bytes);
+  TROUPE_DISPATCH(stream_vectors)(to, from, bytes);
 }
 
 void finish_streams() { hwy::FlushStream(); }
-
-const char* instruction_set() {
-  // The best of those that are both compiled in and supported; bits of better sets are lower.
-  const auto usable = hwy::SupportedTargets() & (HWY_TARGETS);
-  return hwy::TargetName(usable & -usable);
-}
 
 }  // namespace troupe::detail
 #endif

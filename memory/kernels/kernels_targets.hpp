@@ -8,3 +8,6 @@
 #include <hwy/detect_compiler_arch.h>
 
 #define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
+
+// Highway's assertions in debug builds call its library, which is not linked (kernels_dispatch.hpp).
+#define HWY_IS_DEBUG_BUILD 0

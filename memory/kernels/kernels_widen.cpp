@@ -6,6 +6,7 @@
 
 #include <hwy/foreach_target.h>
 // After foreach_target.h, which includes this file once for every instruction set.
+#include "memory/kernels/kernels_dispatch.hpp"
 #include "memory/kernels/kernels_vectors.hpp"
 
 HWY_BEFORE_NAMESPACE();
@@ -74,11 +75,11 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace troupe::detail {
 
-HWY_EXPORT(choose_widening);
-HWY_EXPORT(choose_narrowing);
+TROUPE_EXPORT(choose_widening);
+TROUPE_EXPORT(choose_narrowing);
 
-convert_kernel find_widening(datatype type) { return HWY_DYNAMIC_DISPATCH(choose_widening)(type); }
-convert_kernel find_narrowing(datatype type) { return HWY_DYNAMIC_DISPATCH(choose_narrowing)(type); }
+convert_kernel find_widening(datatype type) { return TROUPE_DISPATCH(choose_widening)(type); }
+convert_kernel find_narrowing(datatype type) { return TROUPE_DISPATCH(choose_narrowing)(type); }
 
 }  // namespace troupe::detail
 #endif

@@ -6,6 +6,7 @@
 
 #include <hwy/foreach_target.h>
 // After foreach_target.h, which includes this file once for every instruction set.
+#include "memory/kernels/kernels_dispatch.hpp"
 #include <hwy/highway.h>
 
 #include "memory/tiers/bit_search.hpp"
@@ -33,10 +34,10 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace troupe::detail {
 
-HWY_EXPORT(search_words);
+TROUPE_EXPORT(search_words);
 
 std::size_t first_other_word(const std::uint64_t* words, std::size_t from, std::size_t to, std::uint64_t usual) {
-  return HWY_DYNAMIC_DISPATCH(search_words)(words, from, to, usual);
+  return TROUPE_DISPATCH(search_words)(words, from, to, usual);
 }
 
 }  // namespace troupe::detail

@@ -3,10 +3,8 @@
 #pragma once
 
 #include "memory/kernels/kernel_loops.hpp"
-#include "memory/kernels/kernels_targets.hpp"
+#include "memory/kernels/kernels_dispatch.hpp"
 #include "tests/memory/values.hpp"
-
-#include <hwy/targets.h>
 
 #include <doctest/doctest.h>
 
@@ -54,16 +52,13 @@ private:
 /// Runs the function once for every instruction set that this processor has, best first, then without any.
 template <class Function>
 void for_each_instruction_set(Function function) {
-  const std::int64_t compiled = HWY_TARGETS;  // as in memory/, by kernels_targets.hpp
-  std::int64_t left = hwy::SupportedTargets() & compiled;
-  REQUIRE(left != 0);
-  for (; left != 0; left &= left - 1) {
-    hwy::SetSupportedTargetsForTest(left & -left);
-    hwy::GetChosenTarget().Update(left & -left);
+  const std::int64_t all = troupe::detail::usable_instruction_sets();
+  REQUIRE(all != 0);
+  for (std::int64_t left = all; left != 0; left &= left - 1) {
+    troupe::detail::choose_instruction_set(left & -left);
     function(std::string{troupe::detail::instruction_set()});
   }
-  hwy::SetSupportedTargetsForTest(0);
-  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+  troupe::detail::choose_instruction_set(all);
 }
 
 }  // namespace memory_tests
