@@ -10,13 +10,13 @@
 // with a control stream of their own that does for them what the main stream does: the ranks of the servers next to it first, both sides at once.
 //
 //   ZCopy   straight between the user buffers. No stream has two rounds on the wire, and nothing is copied.
-//   BCopy   (stage::through_scratch) through a buffer of given size, of which each stream has a block of two halves. A block's exchange goes from
-//           one half and arrives in the other, and in the next round they swap roles: data leave the half that they were copied to once what arrived
-//           there a round before has been copied out, and arrive where the peer has taken the last round's from. Three lanes a stream are
-//           its local copies (into a half, out of a half) and its tokens: Ack (my half is free), and Done (I have taken yours). The copies
-//           of one stream are made while the others' data travel. A buffer of b bytes takes pieces of b / (2 · streams) of each block
-//           (the cells are those that every slice uses again). Blocks that differ in size get cells of their own, as a half fits none of them
-//           twice; in place, a piece of every block is kept besides.
+//   BCopy   (stage::through_scratch) through a buffer of given size, of which each stream has a block of two halves, as in HCCL's source.
+//           Inside a server a peer reads what is for it out of a half, straight into its own user buffer. The halves take turns, round by round:
+//           while one is read, a lane of local copies fills the other one with what goes in the next round. Ack says that a peer takes part in
+//           the round, DataSignal that it has read. Between servers one half sends and the other one receives, and a stream does one thing
+//           after the other: copy in, Ack, data, Done, copy out.
+//           A buffer of b bytes takes pieces of b / (2 · streams) of each block (the cells are those that every slice uses again). Blocks
+//           that differ in size get cells of their own, as a half fits none of them twice; in place, a piece of every block is kept besides.
 //
 // reduce_scatter has one accumulator, so its messages all run in lane 0: sends nearest first, receives in rank order, left fold
 // ((0 ⊕ 1) ⊕ 2) ⊕ … at every rank. Receives that a caller without wishes about order may take as they arrive form a fan.
@@ -46,6 +46,7 @@ struct hop {
 /// Exchanges that share streams, and the lanes of these: the one that starts and drains them first.
 struct mesh {
   std::vector<hop> exchanges;
+  bool network = false;  ///< between servers
   int streams = 0;
   int control = 0;       ///< a lane; the streams have those behind it
   int first_stream = 0;  ///< of all streams of a rank
@@ -67,6 +68,7 @@ public:
         between.exchanges.push_back({level, k});
         if (2 * level < servers) between.exchanges.push_back({-level, -k});
       }
+    between.network = true;
     inside.streams = std::min(on.streams, cards - 1);
     between.streams = std::min<int>(std::clamp(on.streams, least_rdma_streams, most_rdma_streams),
                                     static_cast<int>(between.exchanges.size()));
@@ -98,53 +100,71 @@ private:
   int lanes_ = 0, streams_ = 0;
 };
 
-/// A stream's halves, and the lanes beside it.
+/// A stream by BCopy, and its two halves.
 class staging_stream {
 public:
-  staging_stream(score_builder& s, rank_t r, int stream, int first_lane)
-      : s_(s),
-        r_(r),
-        travel_(s.lane(r, stream)),
-        fill_(s.lane(r, first_lane)),
-        empty_(s.lane(r, first_lane + 1)),
-        tokens_(s.lane(r, first_lane + 2)) {}
+  /// @param copies the lane of its local copies, which it has inside a server; between servers its own
+  staging_stream(score_builder& s, rank_t r, int stream, int copies)
+      : s_(s), r_(r), between_servers_(copies == stream), travel_(s.lane(r, stream)), fill_(s.lane(r, copies)) {}
 
   /// @param go after which it may begin @param kept after which `from`, of as many elements as `like`, may be read
-  /// @return the step that has received
+  /// @return the step that ends it
   step_ref exchange(rank_t ahead, rank_t behind, step_ref go, step_ref kept, cells from, cells like, cells into) {
-    cells &outgoing = half_[round_ % 2], &landing = half_[1 - round_ % 2];
-    if (round_ == 0 || !s_.on().uniform) {
-      outgoing = s_.l0_like(r_, like);
-      landing = s_.l0_like(r_, into);
-    }
-    filled_ = fill_.after(round_ == 0 ? kept : emptied_).copy(from, outgoing);
-    if (round_ > 1) travel_.wait(go);
-    travel_.after(round_ == 0 ? go : taken_).called(message_name::ack).signal(behind);
-    travel_.called(message_name::ack).await(ahead);
-    travel_.to(ahead).after(filled_).send(outgoing);
-    const step_ref received = travel_.from(behind).recv(landing);
-    tokens_.after(received).called(message_name::done).signal(behind);
-    taken_ = tokens_.called(message_name::done).await(ahead);
-    emptied_ = empty_.after(received).copy(landing, into);
+    const step_ref end = between_servers_ ? by_network(ahead, behind, go, kept, from, like, into)
+                                          : by_reading(ahead, behind, go, kept, from, like, into);
     ++round_;
-    return received;
+    return end;
   }
 
-  /// The next slice uses the halves again, the first one to send from. What the waits do not name was waited for in the last round.
+  /// The next slice uses the halves again.
   void end() {
-    const bool first_sent_last = round_ % 2 == 1;
-    fill_.wait(first_sent_last ? taken_ : emptied_);
-    travel_.wait(first_sent_last ? emptied_ : taken_);
+    if (!between_servers_) fill_.wait(read_);
   }
   step_ref last_filled() const { return filled_; }
 
 private:
+  cells half(int at, cells like) {
+    if (round_ < 2 || !s_.on().uniform) half_[at] = s_.l0_like(r_, like);
+    return half_[at];
+  }
+  void meet(rank_t ahead, rank_t behind, step_ref go) {
+    travel_.after(go).called(message_name::ack).signal(behind);
+    travel_.called(message_name::ack).await(ahead);
+  }
+
+  step_ref by_reading(rank_t ahead, rank_t behind, step_ref go, step_ref kept, cells from, cells like, cells into) {
+    const cells outgoing = half(round_ % 2, like);
+    filled_ = fill_.after(round_ == 0 ? kept : read_before_).copy(from, outgoing);
+    meet(ahead, behind, go);
+    travel_.to(ahead).after(filled_).send(outgoing);
+    travel_.from(behind).recv(into);
+    travel_.called(message_name::data_signal).signal(behind);
+    read_before_ = read_;
+    return read_ = travel_.called(message_name::data_signal).await(ahead);
+  }
+
+  step_ref by_network(rank_t ahead, rank_t behind, step_ref go, step_ref kept, cells from, cells like, cells into) {
+    if (round_ == 0 || !s_.on().uniform) {
+      half_[0] = s_.l0_like(r_, like);
+      half_[1] = s_.l0_like(r_, into);
+    }
+    filled_ = fill_.after(round_ == 0 ? kept : step_ref{}).copy(from, half_[0]);
+    meet(ahead, behind, go);
+    travel_.to(ahead).send(half_[0]);
+    travel_.from(behind).recv(half_[1]);
+    travel_.called(message_name::done).signal(behind);
+    travel_.called(message_name::done).await(ahead);
+    return travel_.copy(half_[1], into);
+  }
+
   score_builder& s_;
   rank_t r_;
-  lane_writer travel_, fill_, empty_, tokens_;
+  bool between_servers_;
+  lane_writer travel_, fill_;
   cells half_[2] = {};
   int round_ = 0;
-  step_ref taken_, emptied_, filled_;  ///< of the last round
+  step_ref read_, read_before_;  ///< when the peers had read the half of the last round, and of that before it
+  step_ref filled_;
 };
 
 /// Lets every stream perform its exchanges, in rounds: exchange(stream, lane, ahead, behind, go) returns the step that ends one.
@@ -223,8 +243,10 @@ void exchange_staged(score_builder& s, const full_mesh& all, rank_t r) {
   }
   std::vector<staging_stream> streams;
   for (const mesh& m : all.meshes())
-    for (int k = 0; k < m.streams; ++k)
-      streams.emplace_back(s, r, m.control + 1 + k, all.lanes() + 3 * (m.first_stream + k));
+    for (int k = 0; k < m.streams; ++k) {
+      const int lane = m.control + 1 + k;
+      streams.emplace_back(s, r, lane, m.network ? lane : all.lanes() + m.first_stream + k);
+    }
   in_rounds(s, all, r, {}, [&](int stream, int, rank_t ahead, rank_t behind, step_ref go) {
     const cells like = gathers ? input[0] : input[ahead];
     return streams[static_cast<std::size_t>(stream)].exchange(
