@@ -177,6 +177,23 @@ TEST_CASE("offload nic: lost, doubled and late, with little room and few counter
   }
 }
 
+namespace {
+
+/// How many times longer the last of the jobs took than the first, in the network's steps; all ended well.
+double longest_to_shortest(const offload_network& net) {
+  std::map<int, std::uint64_t> end;
+  for (std::size_t i = 0; i < net.completions.size(); ++i) {
+    CHECK(net.completions[i].error == "");
+    std::uint64_t& at = end[net.completions[i].job.id];
+    at = std::max(at, net.steps_at_completion[i]);
+  }
+  std::uint64_t shortest = ~std::uint64_t{0}, longest = 0;
+  for (const auto& [job, at] : end) shortest = std::min(shortest, at), longest = std::max(longest, at);
+  return static_cast<double>(longest) / static_cast<double>(shortest);
+}
+
+}  // namespace
+
 TEST_CASE("offload nic: 256 jobs of 8 ranks on one NIC at once, and none starves") {
   offload_config config = small();
   config.units = 8;
@@ -198,15 +215,7 @@ TEST_CASE("offload nic: 256 jobs of 8 ranks on one NIC at once, and none starves
     }
     REQUIRE(net.run());
     REQUIRE(net.completions.size() == 256 * 8);
-    std::map<int, std::uint64_t> end;
-    for (std::size_t i = 0; i < net.completions.size(); ++i) {
-      CHECK(net.completions[i].error == "");
-      std::uint64_t& at = end[net.completions[i].job.id];
-      at = std::max(at, net.steps_at_completion[i]);
-    }
-    std::uint64_t shortest = ~std::uint64_t{0}, longest = 0;
-    for (const auto& [job, at] : end) shortest = std::min(shortest, at), longest = std::max(longest, at);
-    const double unlike = static_cast<double>(longest) / static_cast<double>(shortest);
+    const double unlike = longest_to_shortest(net);
     MESSAGE("longest / shortest completion " << unlike);
     if (draw == 0) CHECK(unlike <= 2);
     else in_foul.push_back(unlike);
@@ -254,6 +263,7 @@ TEST_CASE("offload nic: who finds no counter waits, and in the end fails with a 
   offload_config config = small();
   config.counters = 1;
   config.longest_counter_wait = std::chrono::milliseconds{10};
+  config.counter_retry = std::chrono::seconds{1};
   const score s = written("binomial", collective::reduce, 2);
   offload_network net{2, config, 1, {0, 0, true}};
   offloaded_call first{s, 100, config}, second{s, 100, config};
@@ -272,6 +282,59 @@ TEST_CASE("offload nic: who finds no counter waits, and in the end fails with a 
   CHECK(net.run([&] { return net.completions.size() == 3; }));
   CHECK(first.wrong() == 0);
   check_empty(net, 2);
+}
+
+TEST_CASE("offload nic: a sender whose receiver is late keeps no counter from others") {
+  offload_config config = small();
+  config.counters = 1;
+  const score s = written("binomial", collective::reduce, 2);
+  offload_network net{2, config, 1, {0, 0, true}};
+  offloaded_call first{s, 100, config}, second{s, 100, config};
+  CHECK(net.post(first, {1, 1}, 1) == "");
+  CHECK(net.run([&] { return net.nic(1).statistics().counters == 1; }));
+  net.post_all(second, {2, 1});
+  CHECK(net.run([&] { return net.completions.size() == 2; }));
+  CHECK(second.wrong() == 0);
+  CHECK(net.post(first, {1, 1}, 0) == "");
+  CHECK(net.run([&] { return net.completions.size() == 4; }));
+  for (const auto& c : net.completions) CHECK(c.error == "");
+  CHECK(first.wrong() == 0);
+  check_empty(net, 2);
+}
+
+// Every receiver takes its peers' packets in order, so many senders have counters for what is not to be taken yet.
+TEST_CASE("offload nic: 256 jobs of 8 ranks and 16 counters end well, whoever has the counters") {
+  offload_config config = small();
+  config.units = 8;
+  config.buffer_bytes = 64 * config.packet_bytes;
+  config.counters = 16;
+  config.longest_counter_wait = std::chrono::seconds{1};
+  struct task {
+    const char* choreography;
+    collective what;
+    std::size_t count;
+  };
+  for (const task& t : {task{"one_shot", collective::all_reduce, 30},
+                        {"binomial", collective::reduce, 100},
+                        {"double_binary_tree", collective::all_reduce, 100}}) {
+    CAPTURE(t.choreography);
+    const score s = written(t.choreography, t.what, 8);
+    const std::vector<offload::endpoint> places = offload::behind_one_nic(s);
+    for (const offload_weather& weather : {offload_weather{0, 0, true}, offload_weather{0.02, 0.02, false}}) {
+      offload_network net{1, config, seed(), weather};
+      std::vector<std::unique_ptr<offloaded_call>> calls;
+      for (int job = 0; job < offload::most_jobs; ++job) {
+        calls.push_back(std::make_unique<offloaded_call>(s, t.count, config, places));
+        net.post_all(*calls.back(), {static_cast<std::uint8_t>(job), 1});
+      }
+      REQUIRE(net.run());
+      REQUIRE(net.completions.size() == 256 * 8);
+      CHECK(longest_to_shortest(net) <= 2);
+      for (const auto& call : calls) REQUIRE(call->wrong() == 0);
+      CHECK(net.nic(0).statistics().most_counters == 16);
+      check_empty(net, 1);
+    }
+  }
 }
 
 TEST_CASE("offload nic: ranks that perform different calls end with a sentence") {

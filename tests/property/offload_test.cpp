@@ -98,6 +98,37 @@ TEST_CASE("several threads' calls by the NIC, blocking and not, many under way a
   }
 }
 
+// More pulses than the NIC has counters for, of packets that receivers take one sender after the other.
+TEST_CASE("long sums of many ranks by the NIC at once, and nobody waits for a counter for ever") {
+  constexpr int ranks = 8;
+  constexpr std::size_t count = 300'000;
+  for (const auto& [choreography, sums] : {std::pair{"one_shot", 2}, {"direct_full_mesh", 6}}) {
+    INFO(choreography);
+    troupe::engine_options options;
+    options.offload = "always";
+    options.choreography = choreography;
+    options.deadline = std::chrono::seconds(60);
+    troupe::engine engine(options);
+    std::atomic<std::size_t> wrong{0};
+    engine.run(ranks, [&](communicator& comm) {
+      std::vector<communicator> comms;
+      std::vector<std::vector<float>> values;
+      std::vector<troupe::request> requests;
+      for (int k = 0; k < sums; ++k) {
+        comms.push_back(comm.duplicate());
+        values.emplace_back(count, static_cast<float>(comm.rank() + k));
+      }
+      for (int k = 0; k < sums; ++k)
+        requests.push_back(
+            comms[static_cast<std::size_t>(k)].all_reduce_async(values[static_cast<std::size_t>(k)], troupe::sum));
+      for (auto& r : requests) r.wait();
+      for (int k = 0; k < sums; ++k)
+        for (const float x : values[static_cast<std::size_t>(k)]) wrong += x != static_cast<float>(28 + 8 * k);
+    });
+    CHECK(wrong == 0);
+  }
+}
+
 TEST_CASE("sums of floats by the NIC have the same bits in every run") {
   constexpr int ranks = 7;
   constexpr std::size_t count = 60'000;

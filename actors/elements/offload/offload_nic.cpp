@@ -154,7 +154,7 @@ void offload_nic::fail(offload_job job, const std::string& why, picoseconds now)
 void offload_nic::remove(std::uint32_t name, bool well, picoseconds now) {
   const auto found = runs_.find(name);
   run& r = *found->second;
-  forget(r);
+  forget(r, now);
   unit& u = units_[static_cast<std::size_t>(r.unit)];
   note_fill(u, now);
   std::erase(u.ready, &r);

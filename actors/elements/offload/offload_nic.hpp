@@ -21,6 +21,10 @@
 // come; the one that is needed next has a place of its own in the sequence. So no packet can keep another one for ever from being
 // taken, and jobs that are slow cost others time, not progress. Everything else is bounded by what hosts have posted, which is at most
 // `most_sequences`.
+//
+// Counters. A pulse has one until its receiver has taken it, and receivers take in the order of their sequences: so all counters may be with
+// pulses that are not to be taken yet. A quarter is left for channels that have none; and where none has come back for a while, all do, for those
+// that wait. What was sent with them stays where it is and is taken in its turn, so every time something more gets to its receiver.
 
 #include <algorithm>
 #include <bitset>
@@ -206,9 +210,11 @@ private:
   void watch(const out_ref& c, picoseconds now);
   void drop_old_timers();
   void look_after(const out_ref& c, picoseconds now, bool& failed);
-  void give_back(int counters);
+  void give_back(int counters, picoseconds now);
+  bool may_have_another(const outgoing_channel& c) const;
+  void take_counters_back(picoseconds now);
   offload_packet packet_of(const out_ref& c);
-  void forget(const run& r);
+  void forget(const run& r, picoseconds now);
 
   // places and sizes
   static std::uint32_t name_of(std::uint8_t job, std::uint16_t port) {
@@ -254,6 +260,7 @@ private:
   std::deque<offload_completion> completions_;
   std::uint64_t serials_ = 0;
   int counters_ = 0, most_counters_ = 0;  ///< in use
+  picoseconds counters_moved_{0};         ///< when one has come back, or the first one in want_ has begun to wait
   std::size_t refused_ = 0, early_ = 0, again_ = 0;
 };
 

@@ -111,11 +111,11 @@ void offload_nic::respond(const offload_response& came, picoseconds now) {
   if (found == r->out.end()) return;
   const out_ref c{r, static_cast<std::size_t>(found - r->out.begin())};
   const std::uint64_t before = c->taken();
-  give_back(c->responded(came.taken));
+  give_back(c->responded(came.taken), now);
   if (came.again && came.taken >= before) {
     ++again_;
     c->wants_since = now;
-    give_back(c->rewind());
+    give_back(c->rewind(), now);
   }
   if (c->taken() > before) {
     c->silence = config_.resend;
@@ -124,7 +124,7 @@ void offload_nic::respond(const offload_response& came, picoseconds now) {
   c->deadline = c->waits_for_response() ? now + c->silence : picoseconds{0};
   // What it sends next is still to come, perhaps by way of those that wait for a counter.
   if (!c->waits_for_response() && c->what_next(config_.window, config_.pulses) == outgoing_channel::next::nothing)
-    give_back(c->let_go());
+    give_back(c->let_go(), now);
   activate(c);
 }
 
@@ -144,7 +144,9 @@ std::optional<offload_packet> offload_nic::next_packet(picoseconds now) {
     c->queued = false;
     auto next = c->what_next(config_.window, config_.pulses);
     if (next == outgoing_channel::next::counter) {
+      if (!may_have_another(*c)) continue;  // what it has under way looks after it
       if (counters_ == config_.counters) {
+        if (want_.empty()) counters_moved_ = now;
         c->wants = true;
         c->wants_since = now;
         want_.push_back(c);
@@ -197,9 +199,16 @@ std::optional<offload_completion> offload_nic::next_completion() {
   return first;
 }
 
+/// A quarter of the counters, and all that others wait for, is for channels that have none.
+bool offload_nic::may_have_another(const outgoing_channel& c) const {
+  return c.counters() == 0 || (want_.empty() && counters_ < config_.counters - config_.counters / 4);
+}
+
 /// Whoever waits for a counter gets one of those that have come back, in the order of asking.
-void offload_nic::give_back(int counters) {
+void offload_nic::give_back(int counters, picoseconds now) {
+  if (counters == 0) return;
   counters_ -= counters;
+  counters_moved_ = now;
   while (counters_ < config_.counters && !want_.empty()) {
     const out_ref c = want_.front();
     want_.pop_front();
@@ -210,6 +219,21 @@ void offload_nic::give_back(int counters) {
     }
     activate(c);
   }
+}
+
+/// Those who had them ask again, behind those who wait.
+void offload_nic::take_counters_back(picoseconds now) {
+  std::vector<out_ref> had;
+  int back = 0;
+  for (const auto& [name, r] : runs_)
+    for (std::size_t i = 0; i < r->out.size(); ++i)
+      if (r->out[i].counters() > 0) had.push_back({r.get(), i});
+  std::sort(had.begin(), had.end(), [](const out_ref& a, const out_ref& b) {
+    return std::pair{a.of->serial, a.channel} < std::pair{b.of->serial, b.channel};
+  });
+  for (const out_ref& c : had) back += c->rewind();
+  give_back(back, now);
+  for (const out_ref& c : had) activate(c);
 }
 
 // -- time -------------------------------------------------------------------------------------------------------------
@@ -227,8 +251,10 @@ void offload_nic::watch(const out_ref& c, picoseconds now) {
 }
 
 std::optional<picoseconds> offload_nic::next_deadline() const {
-  if (timers_.empty()) return std::nullopt;
-  return timers_.top().at;
+  std::optional<picoseconds> next;
+  if (!timers_.empty()) next = timers_.top().at;
+  if (!want_.empty()) next = std::min(next.value_or(picoseconds::max()), counters_moved_ + config_.counter_retry);
+  return next;
 }
 
 /// Those of sequences that have ended: else, until their time had come, there would be one for each operation of the last milliseconds.
@@ -242,6 +268,10 @@ void offload_nic::drop_old_timers() {
 }
 
 void offload_nic::elapse(picoseconds now) {
+  if (!want_.empty() && now - counters_moved_ >= config_.counter_retry) {
+    counters_moved_ = now;
+    take_counters_back(now);
+  }
   while (!timers_.empty() && timers_.top().at <= now) {
     const timer t = timers_.top();
     timers_.pop();
@@ -279,11 +309,11 @@ void offload_nic::look_after(const out_ref& c, picoseconds now, bool& failed) {
   const int back = c->rewind();
   c->wants_since = now;
   // Counters that it held go to those that wait before it gets one again.
-  give_back(back);
+  give_back(back, now);
   activate(c);
 }
 
-void offload_nic::forget(const run& r) {
+void offload_nic::forget(const run& r, picoseconds now) {
   std::erase_if(active_, [&](const out_ref& c) { return c.of == &r; });
   std::erase_if(want_, [&](const out_ref& c) { return c.of == &r; });
   int back = 0;
@@ -291,7 +321,7 @@ void offload_nic::forget(const run& r) {
     back += c.counters();
     timed_ -= c.timed;
   }
-  give_back(back);
+  give_back(back, now);
 }
 
 }  // namespace troupe::actors
