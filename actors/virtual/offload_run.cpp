@@ -432,7 +432,7 @@ std::string why_not_constants(const hardware& on) {
       return on.name + ": of a protocol NICs have the slots alone, which are a channel's credits";
   for (const element_class& c : on.classes)
     if (c.units != 1 || c.discipline != service::fifo || c.passing != forwarding::cut_through ||
-        c.directions != duplex::full || c.handshake.count() != 0 || c.logical_channels != 0)
+        c.directions != duplex::full || c.handshake.count() != 0 || c.window != 0)
       return on.name + ": of " + c.name + " there are latency, bandwidth and overhead; leave the rest as it is";
   return {};
 }

@@ -196,13 +196,13 @@ TEST_CASE("a message of LL128 occupies whole lines, one of LL whole words") {
   CHECK(wire("simple", 3) == 12);
 }
 
-TEST_CASE("a window of logical channels: the next message may enter when one has arrived") {
+TEST_CASE("a window: the next message may enter when one has arrived") {
   const score chain =
       one_cell_per_step(lower_syncs(write_score(*find_choreography("ring"), flat_stage(collective::broadcast, 2))));
   auto on = flat_hardware(2);
-  on.set("link.logical_channels", "1");
+  on.set("link.window", "1");
   CHECK(perform(chain, 8 * 10, on, {1, 8}).end_ps == 8 * message(10));
-  on.set("link.logical_channels", "2");
+  on.set("link.window", "2");
   const std::int64_t bytes_time = 10 * static_cast<std::int64_t>(element_bytes) * ps_a_byte;
   CHECK(perform(chain, 8 * 10, on, {1, 8}).end_ps == 4 * message(10) + bytes_time);
 }

@@ -35,7 +35,7 @@ hardware random_hardware(std::mt19937_64& random, const layout& placed, bool fai
     choose("directions", {"full", "half"});
     choose("units", {"1", "1", "2", "3"});
     choose("handshake", {"0", "0", "2us"});
-    choose("logical_channels", {"0", "0", "1", "2"});
+    choose("window", {"0", "0", "1", "2"});
     if (fair && c.name != "dma") choose("discipline", {"fifo", "fair", "max_min"});  // ranks work on their DMA engines
     else if (!fair) choose("passing", {"cut_through", "store_and_forward"});
   }

@@ -107,7 +107,7 @@ private:
 
 constexpr std::array<std::string_view, 8> class_fields{"latency", "bandwidth",  "overhead", "discipline",
                                                        "passing", "directions", "units",    "handshake"};
-constexpr std::array<std::string_view, 3> more_class_fields{"logical_channels", "idle_power", "energy"};
+constexpr std::array<std::string_view, 3> more_class_fields{"window", "idle_power", "energy"};
 
 std::string class_field(element_class& c, std::string_view field, const field_access& access) {
   constexpr std::int64_t many = 64;
@@ -119,7 +119,7 @@ std::string class_field(element_class& c, std::string_view field, const field_ac
   if (field == "directions") return access.choice(c.directions, duplexes);
   if (field == "units") return access.integer(c.units, 1, many);
   if (field == "handshake") return access.time(c.handshake);
-  if (field == "logical_channels") return access.integer(c.logical_channels, 0, many);
+  if (field == "window") return access.integer(c.window, 0, many);
   if (field == "idle_power") return access.power(c.idle_microwatts);
   if (field == "energy") return access.energy(c.femtojoules_a_byte);
   return {};

@@ -66,9 +66,8 @@ struct element_class {
   /// Clear to send: what a sender must wait for before its message may enter the way (once a message, the largest of its way).
   picoseconds handshake{0};
   /// Messages of one (source, destination, lane) that may be under way at once, the smallest of the way's classes; later ones wait at the
-  /// sender until one has arrived. NCCL has logical channels per peer that messages use in turn, which by itself limits nothing
-  /// under way: this key is a window, of as many messages as there are such channels if each carries one at a time. 0: no limit.
-  int logical_channels = 0;
+  /// sender until one has arrived. 0: no limit.
+  int window = 0;
   /// For reports alone: of every element, all the time, and of every byte that it carries. 0: not said.
   std::uint64_t idle_microwatts = 0, femtojoules_a_byte = 0;
   std::string source{};  ///< where the numbers come from; for reports

@@ -19,15 +19,12 @@ hardware dgx_h100(const preset_request& wanted) {
       .source =
           "DGX H100 data sheet: 900 GB/s a GPU both directions together (18 links of NVLink 4); latency is in the "
           "protocols' latency per hop (spec 5)"};
-  s.nic = {
-      .name = "nic",
-      .role = element_role::nic,
-      .latency = std::chrono::nanoseconds{500},
-      .bytes_per_second = 50 * gigabyte,
-      .logical_channels = 2,
-      .source =
-          "DGX H100 data sheet: eight ConnectX-7 of 400 Gbit/s for the GPUs; 2 logical channels per peer (spec 5); 0.5 "
-          "us a NIC assumed"};
+  s.nic = {.name = "nic",
+           .role = element_role::nic,
+           .latency = std::chrono::nanoseconds{500},
+           .bytes_per_second = 50 * gigabyte,
+           .source = "DGX H100 data sheet: eight ConnectX-7 of 400 Gbit/s for the GPUs; 0.5 "
+                     "us a NIC assumed"};
   s.fabric = {.name = "fabric",
               .role = element_role::switch_port,
               .latency = std::chrono::nanoseconds{300},

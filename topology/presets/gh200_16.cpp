@@ -25,15 +25,12 @@ hardware gh200_16(const preset_request& wanted) {
       .bytes_per_second = 150 * gigabyte,
       .source =
           "spec 5: 150 GB/s inside, read as per GPU and direction; its latency is in the protocols' latency per hop"};
-  s.nic = {
-      .name = "nic",
-      .role = element_role::nic,
-      .latency = std::chrono::nanoseconds{500},
-      .bytes_per_second = 25 * gigabyte,
-      .logical_channels = 2,
-      .source =
-          "spec 5: 25 GB/s per direction between, 2 logical channels per peer; 0.5 us a NIC is assumed, beside the "
-          "protocols' latency per hop"};
+  s.nic = {.name = "nic",
+           .role = element_role::nic,
+           .latency = std::chrono::nanoseconds{500},
+           .bytes_per_second = 25 * gigabyte,
+           .source = "spec 5: 25 GB/s per direction between; 0.5 us a NIC is assumed, beside the "
+                     "protocols' latency per hop"};
   s.fabric = {.name = "fabric",
               .role = element_role::switch_port,
               .latency = std::chrono::nanoseconds{300},
