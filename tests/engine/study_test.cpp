@@ -6,6 +6,7 @@
 #include "engine/tools/study/bounds.hpp"
 #include "engine/tools/study/machine_file.hpp"
 #include "memory/error.hpp"
+#include "protocols/choreographies/choreography.hpp"
 #include "tests/seed.hpp"
 
 #include <doctest/doctest.h>
@@ -140,6 +141,33 @@ TEST_CASE("study: where nothing limits a chunk, auto finds how often to cut") {
   CHECK(found.time_us >= found.bound_us());
   // Where the scenario says it, that is so.
   CHECK(run(flat + "choreography = \"auto\"\nslices = 4\n").rows.front().cut.slices == 4);
+}
+
+TEST_CASE("study: where slots limit a chunk, auto cuts further than they ask for if that is faster") {
+  for (const char* machine : {"preset = \"gh200_16\"\n", "preset = \"dgx_h100\"\nlayout = \"3x5\"\n"})
+    for (const char* what : {"broadcast", "reduce", "all_reduce"})
+      for (const char* size : {"256K", "4M"}) {
+        CAPTURE(machine);
+        CAPTURE(what);
+        CAPTURE(size);
+        const std::string study =
+            std::string{"[study]\n"} + machine + "collective = \"" + what + "\"\nsizes = [\"" + size + "\"]\n";
+        const study_row found = run(study + "choreography = \"auto\"\n").rows.front();
+        CHECK(found.time_us >= found.bound_us());
+        for (const choreography* one : all_choreographies()) {
+          const std::string by = study + "choreography = \"" + std::string{one->name} + "\"\n";
+          try {
+            const study_row as_asked = run(by).rows.front();
+            CHECK_MESSAGE(found.time_us <= as_asked.time_us, one->name);
+            for (int slices = 64; slices > as_asked.cut.slices; slices /= 2) {
+              const study_row row = run(by + "slices = " + std::to_string(slices) + "\n").rows.front();
+              CHECK_MESSAGE(found.time_us <= row.time_us, one->name, " in ", slices, " slices");
+            }
+          } catch (const error& why) {
+            CHECK(why.code_value() == errc::unsupported);
+          }
+        }
+      }
 }
 
 TEST_CASE("study: protocols change bytes, latencies and how cells are cut") {

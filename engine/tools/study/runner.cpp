@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A scenario → a result.
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <cmath>
 #include <future>
@@ -396,25 +397,47 @@ private:
            " would add them up; take simple";
   }
 
-  /// Where nothing says how long a chunk may be, twice as many slices are tried as long as that is faster: what one more costs grows with
-  /// their number, and what it saves shrinks. What can only be slower than `of_others`, or than fewer slices, is not performed to its end.
+  /// `auto` begins with as many slices as the protocol's slots ask for, and tries the powers of two above. Along them a time falls and then
+  /// rises, as what one more slice costs grows with their number, and what it saves shrinks; where it is flat it may rise by a trifle in
+  /// between, so two in a row have to be no faster. What can only be slower than `of_others`, or than fewer slices, is not performed to its
+  /// end. Cost: at most log2(most_sliced_steps) + 1 runs, and each but the first of up to most_sliced_steps.
   study_row best_cut_of(const std::string& choreography, const protocol_costs& protocol, const job_shape& shape,
                         double of_others) {
     const attempt whole = attempt_of(choreography, protocol, shape);
-    const bool free = scenario_.choreography == "auto" && scenario_.slices == 0 && chunk_bytes_ == 0 && !on_->nics &&
-                      protocol.slot_payload == 0 && !scenario_.kind.v_form;
-    study_row best = row_of(whole, shape, nullptr, free ? never : of_others);
-    if (!free || least_of_any_cut(best) > of_others) return best;
-    const std::uint64_t cells =
-        static_cast<std::uint64_t>(whole.what->notes->parts) * static_cast<std::uint64_t>(scenario_.channels);
-    for (int slices = 2; shape.count / cells / static_cast<std::uint64_t>(slices) >= least_sliced; slices *= 2) {
+    const std::vector<int> finer = finer_cuts(whole, shape);
+    study_row best = row_of(whole, shape, nullptr, of_others * most_gain(finer.size()));
+    if (least_of_any_cut(best) > of_others) return best;
+    int no_faster = 0;
+    for (std::size_t i = 0; i < finer.size() && no_faster < 2; ++i) {
       if (options_.go_on && !options_.go_on()) throw error(errc::cancelled, "interrupted");
-      if (best.outcome.steps * 2 > most_sliced_steps) break;
-      study_row row = row_of(attempt_of(choreography, protocol, shape, slices), shape, nullptr, best.time_us);
-      if (row.time_us >= best.time_us) break;
-      best = std::move(row);
+      if (best.time_us > of_others * most_gain(finer.size() - i)) break;
+      study_row row = row_of(attempt_of(choreography, protocol, shape, finer[i]), shape, nullptr, best.time_us);
+      if (row.time_us >= best.time_us) ++no_faster;
+      else no_faster = 0, best = std::move(row);
     }
     return best;
+  }
+
+  /// How much faster `doublings` of the slices make a run at most: the first halves of all slices go the same ways with half the bytes, which
+  /// takes them no less than half the time.
+  static double most_gain(std::size_t doublings) { return std::ldexp(1.0, static_cast<int>(doublings)); }
+
+  /// Numbers of slices that the search tries beyond those of `whole`, from few to many. Empty where the scenario says how often to cut, or what
+  /// is cut depends on the ranks' counts.
+  std::vector<int> finer_cuts(const attempt& whole, const job_shape& shape) {
+    std::vector<int> cuts;
+    if (scenario_.choreography != "auto" || scenario_.slices > 0 || chunk_bytes_ > 0 || on_->nics ||
+        scenario_.kind.v_form)
+      return cuts;
+    const auto channels = static_cast<std::uint64_t>(scenario_.channels);
+    const std::uint64_t cells = static_cast<std::uint64_t>(whole.what->notes->parts) * channels;
+    const std::uint64_t first = 2 * std::bit_floor(static_cast<std::uint64_t>(whole.cut.slices));
+    const std::uint64_t longest = shape.count / cells / least_sliced;
+    if (first > longest) return cuts;
+    const std::size_t steps = prepare(whole.what->choreography, true, 2)->steps;
+    const std::uint64_t most = std::min(longest, most_sliced_steps / std::max<std::uint64_t>(1, steps * channels));
+    for (std::uint64_t n = first; n <= most; n *= 2) cuts.push_back(static_cast<int>(n));
+    return cuts;
   }
 
   /// However it is cut, the same bytes pass each element. Where they may choose their way, nothing is known.
