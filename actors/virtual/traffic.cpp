@@ -148,14 +148,15 @@ std::uint32_t traffic::exchange_way(std::uint32_t part_number, rank_t rank, int 
 }
 
 void traffic::exchange(std::uint32_t part_number, rank_t rank, std::int32_t lane, std::int32_t which, bool towards,
-                       std::uint64_t bytes) {
+                       std::uint64_t bytes, std::int64_t since) {
   const part& p = parts_[part_number];
   const std::uint64_t wire = bytes_on_wire(bytes, p.wire, p.payload);
-  begin_access(part_number, rank, lane, exchange_way(part_number, rank, switch_of(part_number, which), towards), wire);
+  begin_access(part_number, rank, lane, exchange_way(part_number, rank, switch_of(part_number, which), towards), wire,
+               towards ? 0 : std::min(time_.now() - since, p.latency));
 }
 
 void traffic::begin_access(std::uint32_t part_number, rank_t rank, std::int32_t lane, std::uint32_t by,
-                           std::uint64_t bytes) {
+                           std::uint64_t bytes, std::int64_t passed) {
   const std::uint32_t index = new_message();
   virtual_message& m = messages_[index];
   m = {};
@@ -167,7 +168,7 @@ void traffic::begin_access(std::uint32_t part_number, rank_t rank, std::int32_t 
   m.access = lane;
   // Whose it is: L2 has no rank, and an end of the connection may be L2.
   m.number = static_cast<std::uint32_t>(parts_[part_number].first_rank) + static_cast<std::uint32_t>(rank);
-  m.behind = delays_of(connections_[by]).latency;
+  m.behind = delays_of(connections_[by]).latency - passed;
   if (connections_[by].hops == 0) arrive(m, index);
   else pass(index, m.sent);
 }

@@ -253,8 +253,9 @@ public:
     return parts_[part].switches[static_cast<std::size_t>(which)];
   }
   /// At the seat of one of its lanes: `bytes` pass the link between the rank and the switch; an access_event tells the lane the end.
+  /// @param since when they were there: the protocol's latency counts from then
   void exchange(std::uint32_t part, rank_t rank, std::int32_t lane, std::int32_t which, bool towards,
-                std::uint64_t bytes);
+                std::uint64_t bytes, std::int64_t since);
 
   /// Occupies an element with a rank's own work; returns when that is done. `element` may be no_element: `alone` from now.
   std::int64_t work(element_index element, std::int64_t alone, std::uint64_t bytes);
@@ -449,7 +450,9 @@ private:
   void find_switches(part& p, const score& notes) const;
   bool route_by_switch(const part& p, const connection& c, std::vector<element_index>& way) const;
   std::uint32_t exchange_way(std::uint32_t part, rank_t rank, int which, bool towards);
-  void begin_access(std::uint32_t part, rank_t rank, std::int32_t lane, std::uint32_t by, std::uint64_t bytes);
+  /// @param passed of the latency behind the last element, already
+  void begin_access(std::uint32_t part, rank_t rank, std::int32_t lane, std::uint32_t by, std::uint64_t bytes,
+                    std::int64_t passed = 0);
   void add_hops(connection& c, const std::vector<element_index>& way, std::int64_t behind, std::int64_t handshake);
   std::uint32_t delays_index(const way_delays& of);
   const element_index* way_of(const connection& c) const {

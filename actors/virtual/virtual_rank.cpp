@@ -40,6 +40,7 @@ virtual_communicator::virtual_communicator(const lazy_sizes& sizes, const hardwa
                h.places.empty() && notes.switches.empty();
   messages_are_free = free_steps && record == nullptr;
   barriers.resize(static_cast<std::size_t>(lanes * channels));
+  if (!notes.switches.empty()) switch_steps.resize(static_cast<std::size_t>(notes.ranks * lanes * channels));
   finished.assign(static_cast<std::size_t>(notes.ranks), -1);
   unfinished = notes.ranks;
 }
@@ -61,6 +62,7 @@ bool virtual_rank::begin_other_work(lane_info& l, int channel, int lane, const b
   if (access_shared(i, global) || exchange_with_switch(i, global)) return false;
   if (end == now) {
     --unfinished_;
+    note_switch_step(global);
     return true;
   }
   with_.ways.time().at(end, address(), work_event{global});
@@ -116,7 +118,15 @@ bool virtual_rank::access_shared(const brief_instruction& i, std::int32_t lane) 
   return true;
 }
 
+void virtual_rank::note_switch_step(std::int32_t lane) {
+  if (with_.switch_steps.empty()) return;
+  if (with_.ways.seats(with_.part).of(rank_, static_cast<std::size_t>(lane % with_.lanes)) >= 0)
+    switch_steps_of(lane).push_back(with_.ways.time().now());
+}
+
 /// At a seat, what the switch copies or reduces from the rank's memory passes the link to it, and what the rank copies from there the link back.
+/// The switch sends it as soon as it has it, as it does to others by message: if the rank's lane comes later, as it was at an earlier slice, the protocol's
+/// latency has begun before.
 bool virtual_rank::exchange_with_switch(const brief_instruction& i, std::int32_t lane) {
   const seat_map& seats = with_.ways.seats(with_.part);
   if (seats.empty() || (i.kind != step_kind::copy && i.kind != step_kind::reduce)) return false;
@@ -126,8 +136,14 @@ bool virtual_rank::exchange_with_switch(const brief_instruction& i, std::int32_t
   const std::int32_t to = seats.of(rank_, own);
   const std::int32_t from = source.buffer == buffer_kind::scratch ? seats.owner(rank_, source.cell) : -1;
   if (to == from) return false;
+  std::int64_t since = with_.ways.time().now();
+  if (from >= 0 && i.after_lane >= 0) {
+    const auto& ends = switch_steps_of(lane - lane % with_.lanes + i.after_lane);
+    if (static_cast<std::size_t>(i.after_index) < ends.size()) since = ends[static_cast<std::size_t>(i.after_index)];
+  }
   ++lanes_[static_cast<std::size_t>(lane)].accesses;
-  with_.ways.exchange(with_.part, rank_, lane, std::max(to, from), to >= 0, i.elements * with_.shape.element_size);
+  with_.ways.exchange(with_.part, rank_, lane, std::max(to, from), to >= 0, i.elements * with_.shape.element_size,
+                      since);
   return true;
 }
 
@@ -265,6 +281,7 @@ void virtual_rank::on_work(std::int32_t lane) {
   l.since = with_.ways.time().now();
   if (with_.record && !l.at_barrier) with_.record->ended(rank_, lane, l.since);
   --unfinished_;
+  note_switch_step(lane);
   work_ended(lane / with_.lanes, lane % with_.lanes);
   finish_if_done();
 }

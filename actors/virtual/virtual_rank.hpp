@@ -63,6 +63,8 @@ public:
     std::int64_t since;
   };
   std::vector<std::vector<waiting_rank>> barriers;  ///< hardware syncs: who waits, by channel × lanes + lane
+  /// When the steps of switches' lanes have ended, by rank × channels × lanes + lane; empty where no switch reduces.
+  std::vector<std::vector<std::int64_t>> switch_steps;
   std::uint64_t steps = 0;
   std::int64_t waited_chunk = 0, waited_credit = 0;
   std::vector<std::int64_t> finished;  ///< by rank; −1: not yet
@@ -191,6 +193,10 @@ private:
   std::int64_t end_of_work(const brief_instruction& i, int lane, std::int64_t now);
   bool access_shared(const brief_instruction& i, std::int32_t lane);
   bool exchange_with_switch(const brief_instruction& i, std::int32_t lane);
+  std::vector<std::int64_t>& switch_steps_of(std::int32_t lane) {
+    return with_.switch_steps[static_cast<std::size_t>(rank_) * lanes_.size() + static_cast<std::size_t>(lane)];
+  }
+  void note_switch_step(std::int32_t lane);
   std::int64_t end_of_switch_work(std::int32_t which, const brief_instruction& i, std::int64_t now);
 
   std::span<lane_info> lanes_;    ///< by channel × lanes + lane

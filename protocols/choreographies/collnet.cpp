@@ -7,6 +7,7 @@
 //   collnet_chain: up to eight shares; each is summed up along a chain of the server's ranks that ends at its head, and passed back along it
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "protocols/choreographies/choreographies.hpp"
@@ -21,42 +22,44 @@ using namespace notation;
 
 constexpr int most_direct_ranks = 8;  ///< of a server: NCCL_MAX_DIRECT_ARITY and one
 
-/// Rank `index` sums up share `index` of its server in its output, and sends the others theirs. What it sends to the rank d further on has a lane
-/// of its own, in which it takes from the rank d before, so that no send waits for what another rank sends. Returns the step that completes
-/// the sum.
+/// Rank `index` sums up share `index` of its server in its output, and sends the others theirs. It sends in lane `index` and takes what another one
+/// sends in that one's, so that no send waits for a receive, of an earlier slice neither. Returns the step that completes the sum.
 step_ref gather_share(score_builder& s, const hierarchy& where, int server, int index) {
   const int n = where.size_of(server);
   step_ref sum;
   for (int d = 1; d < n; ++d) {
-    lane_writer me = s.lane(where.at(server, index), d - 1);
-    me.to(where.at(server, index + d)).send(input[(index + d) % n]);
-    me.from(where.at(server, index - d + n));
-    sum = d == 1 ? me.recv_reduce_copy(input[index], output[index]) : me.after(sum).recv_reduce(output[index]);
+    const int to = (index + d) % n, from = (index - d + n) % n;
+    s.lane(where.at(server, index), index).to(where.at(server, to)).send(input[to]);
+    lane_writer in = s.lane(where.at(server, index), from).from(where.at(server, from));
+    sum = d == 1 ? in.recv_reduce_copy(input[index], output[index]) : in.after(sum).recv_reduce(output[index]);
   }
   return sum;
 }
 
-/// It gives the others the share that it has after `ready`, and gets theirs, by lanes from `first` on.
+/// It gives the others the share that it has after `ready`, and gets theirs, by lanes from `first` on, in the same way.
 void spread_share(score_builder& s, const hierarchy& where, int server, int index, int first, step_ref ready) {
   const int n = where.size_of(server);
   for (int d = 1; d < n; ++d) {
-    lane_writer me = s.lane(where.at(server, index), first + d - 1);
-    me.after(ready).to(where.at(server, index + d)).send(output[index]);
-    me.from(where.at(server, index - d + n)).recv(output[(index - d + n) % n]);
+    const int to = (index + d) % n, from = (index - d + n) % n;
+    s.lane(where.at(server, index), first + index)
+        .after(std::exchange(ready, {}))
+        .to(where.at(server, to))
+        .send(output[index]);
+    s.lane(where.at(server, index), first + from).from(where.at(server, from)).recv(output[from]);
   }
 }
 
 score direct(const stage& on) {
   const hierarchy where{on.placement};
-  const int shares = where.size_of(0), servers = where.servers(), others = shares - 1;
+  const int shares = where.size_of(0), servers = where.servers();
   score_builder s{on, "collnet_direct", shares};
-  fabric_writer network = network_switch(s, where, shares, 2 * others);
+  fabric_writer network = network_switch(s, where, shares, 2 * shares);
   for (int c = 0; c < shares; ++c) {
     std::vector<step_ref> ready;
     for (int server = 0; server < servers; ++server) ready.push_back(gather_share(s, where, server, c));
     ready = reduce_between(network, where, c, c, shares == 1 ? input[c] : output[c], ready);
     for (int server = 0; server < servers; ++server)
-      spread_share(s, where, server, c, others, ready[static_cast<std::size_t>(server)]);
+      spread_share(s, where, server, c, shares, ready[static_cast<std::size_t>(server)]);
   }
   return s.finish();
 }

@@ -123,12 +123,14 @@ private:
   std::uint16_t next_fan_ = 1;
 };
 
-/// The network between servers, of which plane p is seated at the head of share p in one server after the other.
+/// The network between servers, of which plane p is seated in one server after the other, at a rank that is no head of the plane's shares, if a
+/// server has another one: what a head gave and took as a seat would be copies in its lanes, each slice's a trip over the wire before the next
+/// one's could begin, where messages of several slices are under way at once.
 inline fabric_writer network_switch(score_builder& s, const hierarchy& where, int planes, int first_lane) {
   std::vector<rank_t> heads, seats;
   for (int server = 0; server < where.servers(); ++server)
     heads.insert(heads.end(), where.members(server).begin(), where.members(server).end());
-  for (int p = 0; p < planes; ++p) seats.push_back(where.at(p % where.servers(), p));
+  for (int p = 0; p < planes; ++p) seats.push_back(where.at(p % where.servers(), p + 1));
   return {s, -1, std::move(heads), std::move(seats), first_lane, false};
 }
 

@@ -170,6 +170,24 @@ TEST_CASE("study: where slots limit a chunk, auto cuts further than they ask for
       }
 }
 
+TEST_CASE("study: where switches reduce, slices do not wait for one another's way over the wire") {
+  const auto time = [](const std::string& layout, const std::string& by, int slices) {
+    // Credits do not hold messages back.
+    return run("[study]\npreset = \"dgx_h100\"\nlayout = \"" + layout +
+               "\"\nsizes = [\"16M\"]\ncredits = 1000\nchoreography = \"" + by +
+               "\"\nslices = " + std::to_string(slices) + "\n[study.hardware]\nnic.latency = \"50us\"\n")
+        .rows.front()
+        .time_us;
+  };
+  for (const char* by : {"nvls", "nvls_tree", "collnet_chain", "collnet_direct"}) {
+    CAPTURE(by);
+    const double whole = time("4x8:both", by, 1);
+    for (const int slices : {4, 16, 64}) CHECK(time("4x8:both", by, slices) < whole);
+  }
+  // A seat's own share of what is multicast is as early as that of the others.
+  CHECK(time("1x8:inside", "nvls", 32) < time("1x8:inside", "nvls", 1));
+}
+
 TEST_CASE("study: protocols change bytes, latencies and how cells are cut") {
   const auto time = [](const std::string& more) {
     return run("[study]\nchoreography = \"ring\"\ncollective = \"broadcast\"\nranks = 2\nsizes = [\"1M\"]\n" + more)
