@@ -192,6 +192,20 @@ TEST_CASE("machine file: a torus goes the shortest way, along x first") {
   }
 }
 
+TEST_CASE("machine file: parameters whose product is the number of ranks are the sides of a torus") {
+  CHECK(own("torus.toml").sides == std::vector{4, 4});
+  CHECK(own("torus.toml", {{"x", "3"}, {"y", "5"}}).sides == std::vector{3, 5});
+  CHECK(own("torus.toml", {{"x", "1"}, {"y", "6"}}).sides.empty());
+  CHECK(own("flat.toml").sides.empty());
+  CHECK(own("dragonfly.toml").sides.empty());
+  CHECK(own("dgx_h100.toml", {{"servers", "2"}}).sides.empty());  // servers are drawn by themselves
+  const std::string three =
+      "ranks = \"b * c * a\"\n[parameters]\nb = 2\nlanes = 3\nc = 3\na = 4\n[class.wire]\nbandwidth = \"1GB/s\"\n"
+      "[[link]]\nfor = { r = \"ranks\" }\nclass = \"wire\"\nfrom = \"node {r}\"\nto = \"middle\"\n"
+      "[[rank]]\nfor = { r = \"ranks\" }\nat = \"node {r}\"\n";
+  CHECK(read_machine(three, "three.toml", {}).sides == std::vector{2, 3, 4});
+}
+
 TEST_CASE("machine file: a dragonfly passes one long link at most, and all groups reach each other") {
   for (const int routers : {1, 2, 4}) {
     const hardware h = own("dragonfly.toml", {{"routers", std::to_string(routers)}});

@@ -455,6 +455,51 @@ def test_program(chromium, troupe, folder):
     page.quiet("a real comparison")
 
 
+# What is written on a canvas, and after what, from the next frame on: [[class of the canvas, "fill" or "text", text, left end, right end], …].
+LOG_DRAWING = """(() => { const of = CanvasRenderingContext2D.prototype, {fill, fillText} = of; window.drawing_log = [];
+  of.fill = function (...a) { drawing_log.push([this.canvas.className, 'fill']); return fill.apply(this, a); };
+  of.fillText = function (text, x, ...a) { const w = this.measureText(text).width, left = {left: x, center: x - w / 2, right: x - w}[this.textAlign];
+    drawing_log.push([this.canvas.className, 'text', String(text), left, left + w]); return fillText.call(this, text, x, ...a); }; })()"""
+
+
+def test_torus(chromium, troupe, folder):
+    """The machine's parameters say how ranks stand."""
+    machine = pathlib.Path(__file__).parents[2] / "config" / "machines" / "torus.toml"
+    study = folder / "torus.toml"
+    study.write_text(f'[study]\npreset = "{machine}"\ncollective = "all_to_all"\nchoreography = "direct_full_mesh"\nsizes = ["64K"]\nstructure.x = 5\nstructure.y = 3\n')
+    path, data = folder / "torus.html", folder / "torus.json"
+    subprocess.run([troupe, "study", study, "--report", path, "--json", data], check=True, stdout=subprocess.DEVNULL)
+    document = json.loads(data.read_text())
+    page, end = Page(chromium, path), document["end_ps"]
+    shape = lambda: [page.b.value(f"new Set(troupe_page.choreographies[0].nodes.map(n => Math.round(n.{axis}))).size") for axis in "xy"]
+    check(document["sides"] == [5, 3] and shape() == [5, 3], f"a torus of 5 by 3 is opened as one: {document['sides']}, {shape()}")
+    check(page.b.value("document.getElementById('arrange').value") == "5" and page.b.value("location.hash") == "", "which the page says, and its address need not")
+    page.b.value(LOG_DRAWING)
+    page.seek(end * 2 // 5)
+    page.b.box(".stage")
+    page.b.frames()
+    page.b.value("drawing_log.length = 0, troupe_page.changed()")
+    page.b.frames()
+    log = page.b.value("drawing_log")
+    stage = [entry[1:3] for entry in log if entry[0] == "stage"]
+    first_name = next(i for i, entry in enumerate(stage) if entry == ["text", "rank 0"])
+    messages = page.b.value("troupe_page.choreographies[0].flying.length")
+    check(messages > 10 and all(what != "fill" for what, *_ in stage[first_name:]), f"{messages} messages under way are drawn below the names of ranks")
+    labels = [entry for entry in log if entry[0] == "matrix"]
+    width = page.b.value("document.querySelector('.matrix').clientWidth")
+    check("224" in [entry[2] for entry in labels] and all(0 <= left and right <= width for *_, left, right in labels), f"the matrix's last column has its whole number: {[e[3:] for e in labels if e[2] == '224']} of {width}")
+    opened_at(page, path, f"#show={end * 3 / 4e6}us-{end * 4 / 1e6}us&grid=0")
+    check(page.b.value("[troupe_page.view.from, troupe_page.view.to].map(Math.round)") == [round(end * 3 / 4), end], "of a window of time that ends later than the run there is what there is")
+    check(shape()[0] > 5 and page.b.value("document.getElementById('arrange').value") == "0", "an address may ask for circles")
+    page.b.value("troupe_page.view.reset()")
+    page.b.until("location.hash === '#grid=0'", 30)
+    opened_at(page, path, f"#show={end * 2 / 1e6}us-{end * 3 / 1e6}us")
+    check(page.b.value("troupe_page.view.whole"), "and one that begins behind its end is passed over")
+    check([page.b.value(f"(s => Object.getOwnPropertyDescriptor(study_run.prototype, 'columns').get.call({{doc: {{sides: s}}, ranks: s.reduce((a, b) => a * b, 1)}}))({json.dumps(s)})")
+           for s in ([], [16], [5, 3], [4, 2, 2], [4, 4, 4], [2, 3, 4])] == [0, 0, 5, 4, 16, 6], "three sides become rows that make about a square")
+    page.quiet("a torus")
+
+
 def oklab(colour):
     """Ottosson's (2020): how far apart two colours look is their distance there."""
     r, g, b = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in (v / 255 for v in colour))
@@ -478,6 +523,7 @@ def test_many_jobs(chromium, troupe, folder, dark):
     page.b.box(".gantt")
     page.b.frames()
     drawn = page.b.value("[...Array(%d).keys()].every(job => { const fill = colours[job_colour(job)]; return fill instanceof CanvasPattern || CSS.supports('color', fill); })" % many)
+    check(page.b.value("Math.max(...troupe_page.activity_of[0])") > 0 and page.colours("#activity") > 2, "and the bar below says when something goes on")
     check(drawn and page.colours(".gantt") > many / 2, f"the timeline draws them: {page.colours('.gantt')} colours")
     page.quiet("many jobs")
 
@@ -522,6 +568,9 @@ def main():
 
         print("-- by the program itself")
         test_program(b, troupe, folder)
+
+        print("-- a torus")
+        test_torus(b, troupe, folder)
 
         print("-- a recorded run")
         test_recorded(b, troupe, folder)

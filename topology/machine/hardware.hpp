@@ -237,6 +237,8 @@ public:
   int ranks = 0;
   std::string about;   ///< a sentence for reports
   layout arrangement;  ///< what choreographies get to see; flat unless the preset says otherwise
+  std::vector<int>
+      sides;  ///< of a torus or a mesh, for pictures: ranks along each, those of neighbouring numbers first; empty: unknown
   std::vector<element_class> classes;
   std::vector<hardware_element> elements;
   std::vector<rank_place> places;      ///< by rank; empty: nobody has any

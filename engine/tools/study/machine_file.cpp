@@ -197,6 +197,7 @@ public:
     variables_["ranks"] = h.ranks;
     h.about = all_.contains("about") ? name_of(all_, "about", words(all_, "about", "")) : "the machine of " + file_;
     read_layout(h);
+    if (h.arrangement.is_flat()) h.sides = sides_of(h.ranks);
     const std::string protocols = words(all_, "protocols", "plain");
     if (protocols != "plain" && protocols != "gpu")
       wrong(place(all_, "protocols"), "protocols is \"" + protocols + "\"; it must be plain or gpu");
@@ -365,6 +366,24 @@ private:
                                 std::to_string(most_elements));
       variables_[key] = n;
     }
+  }
+
+  /// Two or three parameters, in the order of the file, whose product is the number of ranks: what a torus or a mesh is made of.
+  std::vector<int> sides_of(int ranks) const {
+    std::vector<std::pair<unsigned, std::int64_t>> sizes;  // by line
+    if (const toml::table* t = table(all_, "parameters"))
+      for (const auto& [key, node] : *t)
+        if (const auto n = variables_.at(std::string{key.str()}); n > 1) sizes.emplace_back(place(node).line, n);
+    std::sort(sizes.begin(), sizes.end());
+    const auto side = [&](std::size_t i) { return static_cast<int>(sizes[i].second); };
+    for (std::size_t a = 0; a < sizes.size(); ++a)
+      for (std::size_t b = a + 1; b < sizes.size(); ++b) {
+        const std::int64_t both = sizes[a].second * sizes[b].second;
+        if (both == ranks) return {side(a), side(b)};
+        for (std::size_t c = b + 1; c < sizes.size() && both < ranks; ++c)
+          if (both * sizes[c].second == ranks) return {side(a), side(b), side(c)};
+      }
+    return {};
   }
 
   int ranks() {

@@ -465,6 +465,7 @@ std::string study_json(const study_result& r, const std::vector<study_sweep_resu
                  {"protocol", row ? row->protocol : r.scenario.protocol},
                  {"preset", r.scenario.preset_name},
                  {"ranks", r.on->ranks},
+                 {"sides", r.on->sides},
                  {"row", r.shown},
                  {"bytes", row ? row->bytes : 0},
                  {"end_ps", row ? row->outcome.end_ps : 0},

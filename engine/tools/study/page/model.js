@@ -127,10 +127,13 @@ class study_run {
       if (this.move_end[order[i]] > ps) see(order[i]);
   }
 
-  /** How many messages are under way in each of `bins` equal pieces of [0, end_ps]. */
+  /** How many messages are under way in each of `bins` equal pieces of [0, end_ps]; where there are none, as of jobs, how many actors do something. */
   activity(bins) {
     const out = new Float64Array(bins), width = this.end_ps / bins;
     for (let m = 0; m < this.move_count; ++m) spread(this.move_begin[m], this.move_end[m], 0, width, out);
+    if (this.move_count) return out;
+    for (let s = 0; s < this.span_count; ++s)
+      if (!is_wait(this.span_kinds[this.span_kind[s]])) spread(this.span_begin[s], this.span_end[s], 0, width, out);
     return out;
   }
 
@@ -203,6 +206,14 @@ class study_run {
   }
 
   /** Ranks by server, as the scenario's layout or the ranks' names tell; one nameless group if neither does. */
+  /** Ranks in a row of a torus or a mesh, whose sides the machine says, those of neighbouring numbers first; of three sides so that the picture is about as wide as high. 0: on circles. */
+  get columns() {
+    const sides = Array.isArray(this.doc.sides) ? this.doc.sides : [];
+    if (sides.length < 2 || sides.reduce((a, b) => a * b) !== this.ranks) return 0;
+    const unlike = columns => Math.abs(Math.log(columns * columns / this.ranks));
+    return sides.length > 2 && unlike(sides[0] * sides[1]) <= unlike(sides[0]) ? sides[0] * sides[1] : sides[0];
+  }
+
   groups() {
     const all = Array.from({length: this.ranks}, (_, r) => r);
     const named = new Map();

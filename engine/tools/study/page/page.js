@@ -35,7 +35,8 @@ class study_page {
     this.bytes = bytes;
     this.first_alone = first_alone;
     this.ends = new AbortController();
-    this.grid = 0;
+    this.usual_grid = runs.every(run => run.columns === runs[0].columns) ? runs[0].columns : 0;
+    this.grid = this.usual_grid;
     this.end = Math.max(...runs.map(run => run.end_ps));
     this.clock = new clock(this.end, () => this.changed());
     this.view = new time_window(this.end, () => this.changed());
@@ -44,6 +45,7 @@ class study_page {
     this.choreographies = [];
     this.drawings = [];
     this.build();
+    if (this.grid) this.arrange(this.grid);
     this.address = new address(this, known);
     this.changed();
   }
@@ -67,7 +69,7 @@ class study_page {
   show_size(bytes) {
     const share = this.clock.ps / this.end, {grid} = this, top = scrollY;
     const page = this.another(this.runs.map(run => run.document), {bytes, first_alone: this.first_alone});
-    if (grid) page.arrange(grid);
+    page.arrange(grid);
     page.seek(share * page.end);
     scrollTo(0, top);
     return page;
@@ -164,7 +166,7 @@ class study_page {
     this.draw_activity();
   }
 
-  /** Behind the scrub bar: how many messages are under way. */
+  /** Behind the scrub bar: how many messages are under way, or how much else goes on. */
   draw_activity() {
     const {context: c, width, height} = this.activity, bins = Math.max(20, Math.floor(width / 2));
     if (this.activity_bins !== bins) {
@@ -266,7 +268,7 @@ class study_page {
     }));
   }
 
-  /** A torus looks like one in rows of the right length, which only the reader knows. */
+  /** A torus looks like one in rows of the right length, which the page begins with where the machine says it; else only the reader knows. */
   arrangement() {
     const most = Math.max(...this.runs.map(run => run.ranks)), columns = Array.from({length: most}, (_, i) => i + 1).filter(k => most % k === 0).slice(1, -1);
     return element("label", {class: "arrange"}, "Ranks ", element("select", {id: "arrange", onchange: event => this.arrange(Number(event.target.value))},

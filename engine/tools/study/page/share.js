@@ -18,7 +18,7 @@ const asked_size = () => parsed_bytes(new URLSearchParams(location.hash.slice(1)
 
 /**
  * The address says what the page shows: #t=12.5us, and &size=64K if it is not the size that the page begins with, &show=10us-20us if the charts do
- * not show the whole run, &grid=4 if ranks stand in rows of four. Whoever opens such an address sees that.
+ * not show the whole run, &grid=4 if ranks stand in rows of four, where the page would begin with others (0: on circles). Whoever opens such an address sees that.
  */
 class address {
   /** @param known the address as it was heard last, where another page was before; what the reader has entered since is about to be heard */
@@ -39,7 +39,8 @@ class address {
     this.known = location.hash;
     const asked = new URLSearchParams(this.known.slice(1)), {page} = this;
     const [from, to] = (asked.get("show") ?? "").split("-").map(parsed_time);
-    if (from < to) page.view.set(from, to);
+    const shown = [Math.max(0, from), Math.min(page.end, to)];  // of a longer run's window what there is here
+    if (shown[0] < shown[1]) page.view.set(...shown);
     const grid = asked.get("grid");
     if (/^\d{1,4}$/.test(grid ?? "")) page.arrange(Number(grid));
     const at = parsed_time(asked.get("t"));
@@ -57,7 +58,7 @@ class address {
       if (clock.ps > 0) parts.push(`t=${exact(clock.ps)}`);
       if (this.page.bytes > 0 && this.page.runs[0].document.bytes !== this.page.bytes) parts.push(`size=${short_bytes(this.page.bytes)}`);
       if (!view.whole) parts.push(`show=${exact(view.from)}-${exact(view.to)}`);
-      if (this.page.grid) parts.push(`grid=${this.page.grid}`);
+      if (this.page.grid !== this.page.usual_grid) parts.push(`grid=${this.page.grid}`);
       const said = parts.length ? `#${parts.join("&")}` : "";
       if (said !== this.known) history.replaceState(null, "", said || location.pathname);
       this.known = location.hash;

@@ -122,6 +122,7 @@ class choreography_view {
     this.draw_ways();
     this.nodes.forEach((node, rank) => this.draw_node(node, rank));
     this.draw_messages(ps);
+    this.nodes.forEach((node, rank) => this.draw_name(node, rank));  // above the messages, which pass there
   }
 
   way(m) {
@@ -173,16 +174,6 @@ class choreography_view {
     c.strokeStyle = colours.line;
     c.lineWidth = 1;
     c.beginPath(); c.roundRect(node.x - node.width / 2, node.y - node.height / 2, node.width, node.height, Math.min(6, node.width / 5)); c.fill(); c.stroke();
-    if (node.label) {
-      c.fillStyle = colours.ink;
-      c.font = text_font(11, 600);
-      c.fillText(node.width >= 56 ? `rank ${rank}` : rank, node.x, node.y - node.height / 2 + node.label / 2 + 2);
-    }
-    if (node.number) {
-      c.fillStyle = colours.soft;
-      c.font = text_font(10);
-      c.fillText(rank, node.x + node.number[0], node.y + node.number[1]);
-    }
     if (node.tile < 3) return this.draw_gauge(node, rank);
     const gap = node.tile > 6 ? 1 : 0.5;
     for (let cell = 0; cell < cells; ++cell) {
@@ -197,6 +188,25 @@ class choreography_view {
       }
     }
     c.globalAlpha = 1;
+  }
+
+  /** In the box, if there is room, or beside it; on a rim of its own, so that it can be read on what it covers. */
+  draw_name(node, rank) {
+    const {context: c} = this.surface;
+    const write = (text, x, y) => { c.lineWidth = 3; c.strokeText(text, x, y); c.fillText(text, x, y); };
+    c.lineJoin = "round";
+    if (node.label) {
+      c.strokeStyle = colours.paper;
+      c.fillStyle = colours.ink;
+      c.font = text_font(11, 600);
+      write(node.width >= 56 ? `rank ${rank}` : rank, node.x, node.y - node.height / 2 + node.label / 2 + 2);
+    }
+    if (node.number) {
+      c.strokeStyle = colours.panel;
+      c.fillStyle = colours.soft;
+      c.font = text_font(10);
+      write(rank, node.x + node.number[0], node.y + node.number[1]);
+    }
   }
 
   /** Too small for tiles: how much there is of all cells together. */
@@ -250,7 +260,10 @@ class choreography_view {
     for (let r = 0, n = every(h, 13); r < ranks; r += n) c.fillText(r, left - 6, top + (r + 0.5) * h);
     c.textAlign = "center";
     const count = parts > 1 && blocks === 1 ? parts : blocks, width = w * cells / count;
-    for (let k = 0, n = every(width, 24); k < count; k += n) c.fillText(k, left + (k + 0.5) * width, top - 8);
+    for (let k = 0, n = every(width, 24); k < count; k += n) {
+      const most = this.matrix.width - c.measureText(k).width / 2 - 1;  // the last one may be wider than its column
+      c.fillText(k, Math.min(left + (k + 0.5) * width, most), top - 8);
+    }
     c.textAlign = "left";
     c.fillText("rank", 2, 10);
     c.fillText(blocks === 1 ? "part of the block" : parts > 1 ? `block, of ${parts} parts` : "block", left, 10);
