@@ -5,8 +5,8 @@
 
 #include <hwy/foreach_target.h>
 // After foreach_target.h, which includes this file once for every instruction set.
-#include "memory/kernels/kernels_dispatch.hpp"
 #include "memory/kernels/kernels_adjustments.hpp"
+#include "memory/kernels/kernels_dispatch.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace troupe::detail::HWY_NAMESPACE {
@@ -35,9 +35,7 @@ namespace troupe::detail {
 
 TROUPE_EXPORT(choose_scaled_float);
 
-kernels scaled_float_kernels(datatype type, adjusting how) {
-  return TROUPE_DISPATCH(choose_scaled_float)(type, how);
-}
+kernels scaled_float_kernels(datatype type, adjusting how) { return TROUPE_DISPATCH(choose_scaled_float)(type, how); }
 
 }  // namespace troupe::detail
 #endif

@@ -5,8 +5,8 @@
 
 #include <hwy/foreach_target.h>
 // After foreach_target.h, which includes this file once for every instruction set.
-#include "memory/kernels/kernels_dispatch.hpp"
 #include "memory/kernels/kernels_adjustments.hpp"
+#include "memory/kernels/kernels_dispatch.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace troupe::detail::HWY_NAMESPACE {

@@ -46,9 +46,7 @@ namespace troupe::detail {
 
 TROUPE_EXPORT(stream_vectors);
 
-void stream_bytes(void* to, const void* from, std::size_t bytes) {
-  TROUPE_DISPATCH(stream_vectors)(to, from, bytes);
-}
+void stream_bytes(void* to, const void* from, std::size_t bytes) { TROUPE_DISPATCH(stream_vectors)(to, from, bytes); }
 
 void finish_streams() { hwy::FlushStream(); }
 
