@@ -11,20 +11,24 @@ namespace {
 
 constexpr double unlimited = std::numeric_limits<double>::infinity();
 
-/// Bytes per second out of and into a rank.
+/// Bytes per second out of and into a rank, and the least that a message takes besides by one of the elements by which it leaves: behind that one
+/// overheads may pass while the bytes do.
 struct port_rates {
   double out = 0, in = 0;
+  double latency_out = unlimited;  ///< seconds
 };
 
-/// Pairs of ranks that are looked at, each way: about 0.1 s.
-constexpr int most_pairs = 1 << 19;
+/// That are looked at, there and back: about 0.1 s.
+constexpr int most_ways = 1 << 19;
 
 class surveyor {
 public:
   /// Looks at every rank where that is affordable, else at some; but at those with all of their peers, as each may be reached by a
   /// link of its own.
   explicit surveyor(const hardware& on)
-      : on_(on), stride_(std::max(1, static_cast<int>(std::int64_t{on.ranks} * on.ranks / most_pairs))) {
+      : on_(on),
+        ways_(distinct_channels(on)),
+        stride_(std::max(1, static_cast<int>(std::int64_t{on.ranks} * on.ranks * ways_ / most_ways))) {
     for (int r = 0; r < on.ranks; r += stride_) look_at(r);
   }
 
@@ -33,29 +37,50 @@ public:
   /// @pre rank is a multiple of stride()
   const port_rates& of(int rank) const { return rates_[static_cast<std::size_t>(rank / stride_)]; }
   /// No rank that was left out is taken for slower than the fastest that was not.
-  double total_out() const {
-    double total = 0, most = 0;
-    for (const port_rates& r : rates_) total += r.out, most = std::max(most, r.out);
-    return total + most * (on_.ranks - static_cast<double>(rates_.size()));
+  port_rates total_out() const {
+    port_rates total;
+    double most = 0;
+    for (const port_rates& r : rates_) {
+      total.out += r.out, most = std::max(most, r.out);
+      total.latency_out = std::min(total.latency_out, r.latency_out);
+    }
+    total.out += most * (on_.ranks - static_cast<double>(rates_.size()));
+    return total;
+  }
+  /// Of `bytes` out of ports, besides the fastest message's latency.
+  double seconds_out(double bytes, const port_rates& by) const {
+    return bytes / by.out - std::max(0.0, fastest_ / 1e6 - by.latency_out);
   }
 
 private:
   void look_at(int rank) {
     std::vector<element_index> firsts, lasts, way;
     bool free_out = false, free_in = false;
+    double latency = unlimited;
     for (int peer = 0; peer < on_.ranks; ++peer) {
       if (peer == rank) continue;
       for (int channel = 0; channel < ways_; ++channel) {
         on_.route(rank, peer, channel, way);
         if (way.empty()) free_out = true;
         else firsts.push_back(way.front());
-        if (channel == 0) fastest_ = std::min(fastest_, static_cast<double>(on_.time_along(way, 0).count()) / 1e6);
+        latency = std::min(latency, latency_by_first(way));
+        fastest_ = std::min(fastest_, static_cast<double>(on_.time_along(way, 0).count()) / 1e6);
         on_.route(peer, rank, channel, way);
         if (way.empty()) free_in = true;
         else lasts.push_back(way.back());
       }
     }
-    rates_.push_back({free_out ? unlimited : sum_of(firsts), free_in ? unlimited : sum_of(lasts)});
+    rates_.push_back({free_out ? unlimited : sum_of(firsts), free_in ? unlimited : sum_of(lasts), latency});
+  }
+
+  double latency_by_first(const std::vector<element_index>& way) const {
+    picoseconds sum{0}, handshake{0};
+    for (const element_index e : way) {
+      sum += on_.class_of(e).latency;
+      handshake = std::max(handshake, on_.class_of(e).handshake);
+    }
+    if (!way.empty()) sum += handshake + on_.class_of(way.front()).overhead;
+    return static_cast<double>(sum.count()) / 1e12;
   }
 
   double sum_of(std::vector<element_index>& elements) const {
@@ -72,7 +97,7 @@ private:
   }
 
   const hardware& on_;
-  const int ways_ = on_.routing == path_choice::adaptive ? on_.paths : 1;  ///< that a message may choose among
+  const int ways_;  ///< of a pair of ranks
   int stride_;
   std::vector<port_rates> rates_;
   double fastest_ = unlimited;
@@ -135,31 +160,52 @@ double must_enter(const std::vector<bool>& inside, const job_kind& kind, const j
   return bytes;
 }
 
+/// Bytes of a buffer.
+double bytes_of(const block_run& buffer, const job_shape& shape, double e) {
+  if (shape.counts.empty()) return e * static_cast<double>(shape.count) * buffer.count;
+  double bytes = 0;
+  for (int i = 0; i < buffer.count; ++i)
+    bytes +=
+        e * static_cast<double>(shape.counts[static_cast<std::size_t>(buffer.first + std::int64_t{i} * buffer.stride)]);
+  return bytes;
+}
+
 /// Besides the latency.
 /// @param duties of all ranks @param latency seconds
 double seconds_of(const std::vector<machine_cut>& cuts, const std::vector<duty>& duties, bool all_must_send,
                   const job_kind& kind, const job_shape& shape, double e, rank_t root, double latency) {
   double seconds = 0;
   std::int64_t looked_at = 0;
+  std::vector<duty> most;  // of each rank: no more leaves it, or enters it, that cannot be had otherwise
+  for (int r = 0; !cuts.empty() && r < static_cast<int>(duties.size()); ++r)
+    most.push_back({bytes_of(input_blocks(kind.what, static_cast<int>(duties.size()), root, r), shape, e),
+                    bytes_of(output_blocks(kind.what, static_cast<int>(duties.size()), root, r), shape, e)});
   for (const machine_cut& c : cuts) {
-    duty across, all;
+    // Elements in the middle may begin and end nearer to ranks than any two of those are to each other.
+    const double early = std::max(0.0, latency - c.latency);
+    duty across, all, at_most;
     for (const int r : c.ranks) {
-      const duty& d = duties[static_cast<std::size_t>(r)];
+      const duty &d = duties[static_cast<std::size_t>(r)], &m = most[static_cast<std::size_t>(r)];
       all.out += d.out, all.in += d.in;
+      at_most.out += m.out, at_most.in += m.in;
     }
     if (c.ranks.size() == 1) {
       across = all;
     } else {
       std::vector<bool> inside(duties.size());
       for (const int r : c.ranks) inside[static_cast<std::size_t>(r)] = true;
-      across.in = must_enter(inside, kind, shape, e, root, looked_at);
+      // What cannot raise the bound is not counted, which takes longer than all else.
+      const bool counts_both = (at_most.out + at_most.in) / c.both - latency > seconds;
+      if (counts_both || at_most.in / c.in - early > seconds)
+        across.in = must_enter(inside, kind, shape, e, root, looked_at);
       inside.flip();
-      across.out = must_enter(inside, kind, shape, e, root, looked_at);
-      if (all_must_send) seconds = std::max({seconds, all.out / c.from, all.in / c.to});
+      if (counts_both || at_most.out / c.out - early > seconds)
+        across.out = must_enter(inside, kind, shape, e, root, looked_at);
+      if (all_must_send) seconds = std::max({seconds, all.out / c.from - early, all.in / c.to - early});
     }
     // What carries both may have something to carry from the beginning to the end: the latency is no more than part of that.
     const double both = (across.out + across.in) / c.both - latency;
-    seconds = std::max({seconds, across.out / c.out, across.in / c.in, both});
+    seconds = std::max({seconds, across.out / c.out - early, across.in / c.in - early, both});
   }
   return seconds;
 }
@@ -178,13 +224,16 @@ study_bounds bounds_of(const hardware& on, const std::vector<machine_cut>& cuts,
   for (int r = 0; r < on.ranks; r += cuts.empty() ? survey.stride() : 1) {
     duties.push_back(duty_of(kind, shape, e, on.ranks, root, r));
     if (r % survey.stride() == 0)
-      seconds = std::max({seconds, duties.back().out / survey.of(r).out, duties.back().in / survey.of(r).in});
+      seconds =
+          std::max({seconds, survey.seconds_out(duties.back().out, survey.of(r)), duties.back().in / survey.of(r).in});
   }
   const double all = traits_of(kind.what).sent_by_all(on.ranks) * e * static_cast<double>(shape.count);
   // Where a switch adds up or copies, nobody need send for that.
   const bool all_must_send = on.switches.empty();
-  if (all_must_send) seconds = std::max(seconds, all / survey.total_out());
-  if (all_must_send && !cuts.empty()) seconds = std::max(seconds, all / cuts.front().from);
+  if (all_must_send) seconds = std::max(seconds, survey.seconds_out(all, survey.total_out()));
+  if (all_must_send && !cuts.empty())
+    seconds =
+        std::max(seconds, all / cuts.front().from - std::max(0.0, bounds.latency_us / 1e6 - cuts.front().latency));
   seconds = std::max(seconds, seconds_of(cuts, duties, all_must_send, kind, shape, e, root, bounds.latency_us / 1e6));
   bounds.bandwidth_us = seconds * 1e6;
   return bounds;
