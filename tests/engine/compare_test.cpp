@@ -43,6 +43,21 @@ TEST_CASE("compare: only sizes that both have are compared") {
   CHECK_THROWS_WITH_AS(keep_common_sizes(a, c), doctest::Contains("no size in common"), error);
 }
 
+TEST_CASE("compare: where ranks are lost there is no ratio of times") {
+  study_scenario failing = scenario("ring", "[65536]");
+  failing.faults.emplace_back("rank 1", "exits at 5us");
+  const study_result well = recorded("ring", "[65536]");
+  const study_result fails = run_study(failing, {});
+  REQUIRE(fails.rows.at(0).failed());
+  for (const auto& [a, b] : {std::pair{&well, &fails}, std::pair{&fails, &well}}) {
+    std::ostringstream table;
+    print_comparison(table, *a, *b);
+    CHECK_MESSAGE(table.str().find("       -  ring, simple") != std::string::npos, table.str());
+    CHECK(json::parse(comparison_json(*a, *b)).at("rows").at(0).at("a_over_b").is_null());
+  }
+  CHECK(json::parse(comparison_json(well, well)).at("rows").at(0).at("a_over_b") == 1.0);
+}
+
 TEST_CASE("compare: titles tell the sides apart") {
   study_scenario a = scenario("ring", "[1024]"), b = a;
   tell_apart(a, b, "", "ranks=8, sizes=1M");

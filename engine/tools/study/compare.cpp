@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <optional>
 
 #include <nlohmann/json.hpp>
 
@@ -58,13 +59,20 @@ void print_heading(std::ostream& to, const char* letter, const study_result& r) 
      << plural(static_cast<std::size_t>(r.on->ranks), "rank") << ", " << r.scenario.choreography << ")\n";
 }
 
+/// None where ranks are lost, as what is left of it ends when it fails, or where B takes no time.
+std::optional<double> time_ratio(const study_row& a, const study_row& b) {
+  if (a.failed() || b.failed() || b.time_us <= 0) return std::nullopt;
+  return a.time_us / b.time_us;
+}
+
 void print_rows(std::ostream& to, const study_result& a, const study_result& b) {
   to << format("#\n# %10s  %10s  %8s  %10s  %8s  %8s  %-32s  %s\n", "size(B)", "A time(us)", "A busbw", "B time(us)",
                "B busbw", "A/B", "A performed", "B performed");
   for (std::size_t i = 0; i < a.rows.size(); ++i) {
     const study_row &x = a.rows[i], &y = b.rows[i];
-    to << format("%12zu  %10s  %8.2f  %10s  %8.2f  %8.3f  %-32s  %s\n", x.bytes, time_text(x.time_us).c_str(), x.busbw,
-                 time_text(y.time_us).c_str(), y.busbw, y.time_us > 0 ? x.time_us / y.time_us : std::nan(""),
+    const std::optional<double> ratio = time_ratio(x, y);
+    to << format("%12zu  %10s  %8.2f  %10s  %8.2f  %8s  %-32s  %s\n", x.bytes, time_text(x.time_us).c_str(), x.busbw,
+                 time_text(y.time_us).c_str(), y.busbw, ratio ? format("%.3f", *ratio).c_str() : "-",
                  performed(x).c_str(), performed(y).c_str());
   }
 }
@@ -198,11 +206,13 @@ void print_comparison(std::ostream& to, const study_result& a, const study_resul
 
 std::string comparison_json(const study_result& a, const study_result& b) {
   json rows = json::array(), causes = json::array();
-  for (std::size_t i = 0; i < a.rows.size(); ++i)
+  for (std::size_t i = 0; i < a.rows.size(); ++i) {
+    const std::optional<double> ratio = time_ratio(a.rows[i], b.rows[i]);
     rows.push_back({{"bytes", a.rows[i].bytes},
                     {"a_us", a.rows[i].time_us},
                     {"b_us", b.rows[i].time_us},
-                    {"a_over_b", b.rows[i].time_us > 0 ? json(a.rows[i].time_us / b.rows[i].time_us) : json(nullptr)}});
+                    {"a_over_b", ratio ? json(*ratio) : json(nullptr)}});
+  }
   const auto in_a = time_by_cause(a), in_b = time_by_cause(b);
   for (const std::string& cause : causes_of(in_a, in_b))
     causes.push_back({{"cause", cause}, {"a", value_of(in_a, cause)}, {"b", value_of(in_b, cause)}});
