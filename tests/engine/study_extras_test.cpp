@@ -281,5 +281,5 @@ TEST_CASE("a lost rank: who has all that it needs ends well; two may be lost; ev
   CHECK(has(why_refused(faults + "\"rank 1\" = \"stops at soon\"\n"), "soon"));
   CHECK(
       has(why_refused("[study]\nranks = 4\nperformed_by = \"player\"\n[study.faults]\n\"rank 1\" = \"exits at 1us\"\n"),
-          "states"));
+          "study.performed_by: the player"));
 }

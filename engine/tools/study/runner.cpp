@@ -692,6 +692,11 @@ study_machine study_machine_of(const study_scenario& s) {
   for (const auto& [element, times] : s.faults)
     at_place_of(s, "study.faults." + element, [&, &name = element, &t = times] { made.on.disturb(name, t); });
   made.on.validate();
+  if (!made.on.losses.empty() && s.by == performed_by::player)
+    throw error(errc::unsupported,
+                said_at(s, "study.performed_by") +
+                    "study.performed_by: the player does not know what ranks do when one is lost (study.faults); "
+                    "take \"states\", or leave it away");
   const bool asked = std::ranges::any_of(s.overrides, [](const auto& said) { return said.first == "routing"; });
   if (asked && made.on.routing == path_choice::adaptive && !has_equal_ways(made.on))
     throw error(errc::unsupported, said_at(s, "study.hardware.routing") +
