@@ -159,7 +159,30 @@ TEST_CASE("machine file: switches that reduce, of servers and of the network") {
   refused(servers + "[[switch]]\n" + way + "[[switch]]\n" + way, {"two switches that reduce between servers"});
   refused(servers + "[[switch]]\nserver = \"2\"\n" + way, {"no server 2", "0 to 1"});
   refused(servers + "[[switch]]\nunit = \"u\"\n" + way, {"no element \"u\""});
-  refused(servers + "[[switch]]\nup = [\"upp {rank}\"]\ndown = []\n", {"\"upp 0\"", "between rank 0 and the switch"});
+  refused(servers + "[[switch]]\nup = [\"upp {rank}\"]\ndown = []\n",
+          {"\"upp 0\"", "which rank 0's way to the switch passes"});
+}
+
+TEST_CASE("machine file: switches may be counted by the layout's servers") {
+  const std::string text = R"(
+ranks = 4
+[class.w]
+latency = "1us"
+[[element]]
+for = { r = "ranks" }
+class = "w"
+name = "up {r}"
+pair = "down {r}"
+[[route]]
+via = ["up {from}", "down {to}"]
+[[switch]]
+for = { s = "servers" }
+server = "s"
+up = ["up {rank}"]
+down = ["down {rank}"]
+)";
+  CHECK(read_machine(text, "m.toml", {}).switches.size() == 1);
+  CHECK(read_machine(text, "m.toml", {.ranks = 0, .layout = "2x2", .structure = {}}).switches.size() == 2);
 }
 
 TEST_CASE("machine file: a torus goes the shortest way, along x first") {
@@ -233,12 +256,23 @@ TEST_CASE("machine file: what cannot be followed is said, with its place") {
   const std::string link = "[class.w]\nlatency = \"1us\"\n";
   refused("ranks = ", {"m.toml:1:"});
   refused("ranks = 2\nrnaks = 3\n", {"m.toml:2:", "did you mean ranks?"});
-  refused("name = \"x\"\n", {"there is no ranks"});
+  refused("name = \"x\"\n", {"m.toml", "ranks is missing", "ranks = 16"});
+  refused("", {"m.toml", "ranks is missing"});
   refused("ranks = 0\n", {"1 to"});
   refused("ranks = \"2 +\"\n", {"m.toml:1:", "ends too early"});
   refused("ranks = \"4 / 0\"\n", {"division by zero"});
   refused("ranks = \"((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((1\"\n", {"nested too deeply"});
   refused("ranks = 4\nlayout = \"2x3\"\n", {"m.toml:2:", "6 ranks", "the machine 4"});
+  refused("ranks = 4\nlayout = \"2y3\"\n", {"m.toml:2:"});
+  // Which layout it is that does not fit: the study's.
+  refused("ranks = 4\nlayout = \"2x2\"\n", {"study.layout: the layout 2x3 has 6 ranks, the machine of m.toml 4"},
+          {.ranks = 0, .layout = "2x3", .structure = {}});
+  refused("ranks = 4\n[[route]]\nvia = []\n", {"study.layout: the layout 2x2", "write [[switch]]", "in m.toml"},
+          {.ranks = 0, .layout = "2x2:both", .structure = {}});
+  for (const std::string reserved : {"host", "protocol", "nics", "routing", "paths"})
+    refused("ranks = 2\n[class." + reserved + "]\n",
+            {"m.toml:2:", "\"" + reserved + "\" cannot", "host, protocol, nics, routing and paths are reserved"});
+  refused("ranks = 2\n[class.\"a.b\"]\n", {"m.toml:2:", "no dot"});
   refused("ranks = 2\n", {"[[route]] or [[link]]"});
   refused("ranks = 2\n[class.w]\nlatecny = \"1us\"\n", {"m.toml:3:", "did you mean w.latency?"});
   refused("ranks = 2\n[class.w]\nlatency = \"1 parsec\"\n", {"m.toml:3:", "it must be a time"});
@@ -258,7 +292,17 @@ TEST_CASE("machine file: what cannot be followed is said, with its place") {
   refused("ranks = 2\n" + link + "[[link]]\nclass = \"w\"\nfrom = 1\nto = \"b\"\n", {"m.toml:6: from is 1"});
   refused("ranks = 2\n[[route]]\nvia = [1]\n", {"m.toml:3: via is 1"});
   refused("ranks = 2\n[[route]]\nvia = [\"a\"]\n", {"m.toml:2:", "no element \"a\"", "rank 0's way to rank 1"});
-  refused("ranks = 2\n[[route]]\nwhen = \"from > to\"\nvia = []\n", {"no [[route]] is for rank 0 to rank 1"});
+  refused("ranks = 2\n[[route]]\nwhen = \"from > to\"\nvia = []\n", {"m.toml:2: no [[route]] is for rank 0 to rank 1"});
+  refused("ranks = 2\n" + link + "[[element]]\nclass = \"w\"\nname = \"a\"\n[[route]]\nvia = [\"a\", \"a\"]\n",
+          {"m.toml:7:", "rank 0's way to rank 1 passes the element \"a\" twice"});
+  refused("ranks = 2\n" + link +
+              "[[element]]\nclass = \"w\"\nname = \"a\"\n[[route]]\nvia = [\"a\"]\n[[switch]]\nup = [\"a\", "
+              "\"a\"]\ndown = [\"a\"]\n",
+          {"m.toml:9:", "rank 0's way to the switch passes the element \"a\" twice"});
+  refused("ranks = 2\n" + link +
+              "[[element]]\nclass = \"w\"\nname = \"a\"\n[[route]]\nvia = [\"a\"]\n[[switch]]\nup = [\"b\"]\ndown = "
+              "[\"a\"]\n",
+          {"m.toml:9:", "no element \"b\", which rank 0's way to the switch passes"});
   refused("ranks = 2\n" + link + "[[link]]\nclass = \"w\"\nfrom = \"a\"\nto = \"b\"\n", {"0 ranks of 2", "[[rank]]"});
   refused("ranks = 2\n" + link + "[[link]]\nclass = \"w\"\nfrom = \"a\"\nto = \"a\"\n", {"leads nowhere"});
   refused("ranks = 2\n" + link +

@@ -247,9 +247,14 @@ std::string_view name(element_role role) noexcept {
 // -- building ---------------------------------------------------------------------------------------------------------
 
 class_id hardware::add_class(element_class of) {
-  if (of.name.empty() || of.name == "host" || of.name == "protocol" || of.name == "nics" || of.name == "routing" ||
-      of.name == "paths" || of.name.find('.') != std::string::npos)
-    wrong(name + ": \"" + of.name + "\" cannot name a class of elements");
+  if (of.name.empty() || of.name.find('.') != std::string::npos)
+    wrong(name + ": \"" + of.name + "\" cannot name a class of elements; a name has letters, and no dot");
+  constexpr std::array<std::string_view, 5> reserved{"host", "protocol", "nics", "routing", "paths"};
+  if (std::ranges::find(reserved, of.name) != reserved.end())
+    wrong(name + ": \"" + of.name +
+          "\" cannot name a class of elements, as settings of the machine begin with it; host, protocol, nics, routing "
+          "and "
+          "paths are reserved, so take another name");
   for (const element_class& c : classes)
     if (c.name == of.name) wrong(name + ": there are two element classes " + of.name);
   check_class(of, name);

@@ -41,6 +41,18 @@ struct place_in_file {
 /// Elements by name, which ways are made of.
 using name_table = std::unordered_map<std::string, element_index>;
 
+/// Appends the element of that name.
+/// @param whose calls what passes it: "rank 0's way to rank 1" @throws expression_error if there is none, or the way has it already: messages
+/// are served once by an element
+template <class Whose>
+void pass(const std::string& name, const name_table& names, std::vector<element_index>& way, Whose whose) {
+  const auto at = names.find(name);
+  if (at == names.end()) throw expression_error("there is no element \"" + name + "\", which " + whose() + " passes");
+  if (std::ranges::find(way, at->second) != way.end())
+    throw expression_error(whose() + " passes the element \"" + name + "\" twice; name it once");
+  way.push_back(at->second);
+}
+
 /// A [[route]].
 struct route_rule {
   place_in_file at;
@@ -211,7 +223,9 @@ public:
     each("link", [&](const toml::table& t) { add_links(h, t); });
     each("rank", [&](const toml::table& t) { add_ranks(h, t); });
     each("route", [&](const toml::table& t) { add_route(t); });
+    const bool counts_servers = variables_.try_emplace("servers", h.arrangement.servers).second;
     each("switch", [&](const toml::table& t) { add_switches(h, t); });
+    if (counts_servers) variables_.erase("servers");
     check_ranks(h);
     make_ways(h);
     make_switch_ways(h);
@@ -387,6 +401,10 @@ private:
   }
 
   int ranks() {
+    if (!all_.contains("ranks") && !variables_.contains("ranks"))
+      wrong(
+          place(all_),
+          "ranks is missing: how many ranks the machine has, such as ranks = 16 or, of parameters, ranks = \"x * y\"");
     const auto n = value(all_, "ranks", text(all_, "ranks", "ranks"));
     if (n < 1 || n > most_ranks_of_file)
       wrong(place(all_, "ranks"),
@@ -398,12 +416,16 @@ private:
     const std::string said = !wanted_.layout.empty()
                                  ? wanted_.layout
                                  : name_of(all_, "layout", text(all_, "layout", std::to_string(h.ranks)));
-    h.arrangement = layout::parse(said);
+    at_place(layout_place(), [&] { h.arrangement = layout::parse(said); });
     layout_says_what_reduces_ = said.find(':') != std::string::npos;
     if (h.arrangement.size() != h.ranks)
-      wrong(place(all_, "layout"), "the layout " + said + " has " +
-                                       plural(static_cast<std::size_t>(h.arrangement.size()), "rank") +
-                                       ", the machine " + std::to_string(h.ranks));
+      wrong(layout_place(), "the layout " + said + " has " +
+                                plural(static_cast<std::size_t>(h.arrangement.size()), "rank") + ", the machine " +
+                                (wanted_.layout.empty() ? "" : "of " + file_ + " ") + std::to_string(h.ranks));
+  }
+  /// The file's, or who wants another one.
+  place_in_file layout_place() const {
+    return wanted_.layout.empty() ? place(all_, "layout") : place_in_file{"study.layout", 0};
   }
 
   void read_classes(hardware& h) {
@@ -464,7 +486,9 @@ private:
     try {
       action();
     } catch (const error& e) {
-      const std::string why = e.what();
+      // A machine without a name has that of the file, with which what is wrong with it begins then, without a line.
+      const std::string why = e.what(), of_machine = file_ + ": ";
+      if (why.starts_with(of_machine)) wrong(at, why.substr(of_machine.size()));
       if (why.starts_with(file_ + ":")) throw;
       wrong(at, why);
     }
@@ -630,8 +654,9 @@ private:
         if (number == node)
           wrong(place(all_, "rank"), "no links lead from rank 0's node to \"" + name + "\", where another rank sits");
     auto graph = std::make_shared<const node_graph>(std::move(graph_));
-    h.way = [variables, names, rules, graph, nodes = nodes_of_ranks_](int from, int to, int channel,
-                                                                      std::vector<element_index>& way) {
+    const place_in_file last = rules->empty() ? place(all_) : rules->back().at;
+    h.way = [variables, names, rules, graph, last, nodes = nodes_of_ranks_](int from, int to, int channel,
+                                                                            std::vector<element_index>& way) {
       std::map<std::string, std::int64_t, std::less<>> known;
       if (!rules->empty()) {
         known = *variables;
@@ -640,22 +665,17 @@ private:
       for (const route_rule& rule : *rules) {
         try {
           if (rule.when && rule.when->value(known) == 0) continue;
-          for (const name_pattern& one : rule.via) {
-            const std::string name = one.text(known);
-            const auto at = names->find(name);
-            if (at == names->end())
-              throw expression_error("there is no element \"" + name + "\", which rank " + std::to_string(from) +
-                                     "'s way to rank " + std::to_string(to) + " passes");
-            way.push_back(at->second);
-          }
+          for (const name_pattern& one : rule.via)
+            pass(one.text(known), *names, way,
+                 [&] { return "rank " + std::to_string(from) + "'s way to rank " + std::to_string(to); });
         } catch (const expression_error& e) {
           wrong(rule.at, e.what());
         }
         return;
       }
       if (nodes.empty())
-        throw error(errc::bad_config, "no [[route]] is for rank " + std::to_string(from) + " to rank " +
-                                          std::to_string(to) + "; let the last one have no `when`");
+        wrong(last, "no [[route]] is for rank " + std::to_string(from) + " to rank " + std::to_string(to) +
+                        "; let the last one have no `when`");
       graph->way(nodes[static_cast<std::size_t>(from)], nodes[static_cast<std::size_t>(to)], channel, way);
     };
     // Mistakes now rather than in the middle of a run: of a few ranks each.
@@ -677,10 +697,11 @@ private:
       places.reduces = static_cast<fabric_reduction>(bit(inside, fabric_reduction::inside) |
                                                      bit(between, fabric_reduction::between));
     if ((places.reduces_inside() && !inside) || (places.reduces_between() && !between))
-      wrong(place(all_, "layout"), "the layout " + places.to_string() + " says that switches " +
-                                       (places.reduces_inside() && !inside ? "inside" : "between") +
-                                       " servers reduce; write [[switch]] for " +
-                                       (places.reduces_inside() && !inside ? "every server" : "the network"));
+      wrong(layout_place(), "the layout " + places.to_string() + " says that switches " +
+                                (places.reduces_inside() && !inside ? "inside" : "between") +
+                                " servers reduce; write [[switch]] for " +
+                                (places.reduces_inside() && !inside ? "every server" : "the network") +
+                                (wanted_.layout.empty() ? "" : " in " + file_));
     if (switches_.empty()) return;
     auto names = std::make_shared<const name_table>(names_);
     auto rules = std::make_shared<const std::vector<switch_rule>>(std::move(switches_));
@@ -689,14 +710,9 @@ private:
       auto known = rule.variables;
       known["rank"] = rank;
       try {
-        for (const name_pattern& one : towards ? rule.up : rule.down) {
-          const std::string name = one.text(known);
-          const auto at = names->find(name);
-          if (at == names->end())
-            throw expression_error("there is no element \"" + name + "\" between rank " + std::to_string(rank) +
-                                   " and the switch");
-          way.push_back(at->second);
-        }
+        for (const name_pattern& one : towards ? rule.up : rule.down)
+          pass(one.text(known), *names, way,
+               [&] { return "rank " + std::to_string(rank) + "'s way " + (towards ? "to" : "from") + " the switch"; });
       } catch (const expression_error& e) {
         wrong(rule.at, e.what());
       }
