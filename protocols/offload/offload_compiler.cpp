@@ -240,9 +240,10 @@ private:
             {from.node, static_cast<std::uint16_t>(from.first_port + l), seq_id(taken_[{l, i.from}]++), i.swapped});
       }
     d.swap_local_data = d.count > 0 && d.elements > 0;
-    d.swapped = d.count == 0 && first.swapped;
+    d.swapped = d.count == 0 && d.elements > 0 && first.swapped;
     if (d.elements > 0) set_operands(d, first);
     if (sends(last.kind)) add_destination(d, l, last);
+    if (d.count == 0 && !d.triggers && d.elements == 0) return;  // a copy or sum of an empty block
     now_.descriptors.push_back(d);
   }
 

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "protocols/offload/descriptor_form.hpp"
 #include "protocols/perform/symbolic_memory.hpp"
 
 namespace troupe::offload {
@@ -16,7 +17,7 @@ namespace {
 
 using namespace proving;
 
-using clock = std::vector<std::uint32_t>;  ///< by sequence of all ranks: how many of its descriptors are known
+using clock = std::vector<std::uint32_t>;  ///< by sequence of all ranks: how many of its turns are known
 
 void learn(clock& to, const clock& from) {
   for (std::size_t i = 0; i < from.size(); ++i) to[i] = std::max(to[i], from[i]);
@@ -29,12 +30,17 @@ struct port_name {
   auto operator<=>(const port_name&) const = default;
 };
 
-struct message {
-  std::uint8_t seq_id = 0;
-  bool has_data = false;
+struct packet {
   std::optional<element_span> from;  ///< memory that it refers to until it is taken
   values carried;
   clock known;
+};
+
+struct message {
+  std::uint8_t seq_id = 0;
+  bool has_data = false;
+  std::size_t elements = 0, taken = 0;  ///< packets
+  std::vector<packet> ready{};
 };
 
 struct channel {
@@ -57,8 +63,10 @@ struct player {
   const rank_program* who = nullptr;
   const sequence* code = nullptr;
   std::size_t next = 0;
-  clock known;
-  std::vector<std::pair<port_name, port_name>> sent_on;  ///< channels
+  bool begun = false;
+  std::size_t piece = 0;  ///< of the descriptor's data: as much as a packet has
+  clock known{};
+  std::vector<std::pair<port_name, port_name>> sent_on{};  ///< channels
 
   bool done() const { return next == code->descriptors.size(); }
   const descriptor& now() const { return code->descriptors[next]; }
@@ -67,15 +75,16 @@ struct player {
 
 class run {
 public:
-  run(const proof_subject& what, std::span<const rank_program> programs)
+  run(const proof_subject& what, std::span<const rank_program> programs, std::size_t packet_elements)
       : what_(what),
         programs_(programs),
+        packet_elements_(packet_elements),
         memory_(what, scratch_of(programs), std::vector<std::size_t>(programs.size(), 0)) {
     for (const rank_program& p : programs) {
       if (p.element_size != what.shape.element_size) throw difference{"a program is for elements of another size"};
+      if (std::string why = why_not_well_formed(p, packet_elements); !why.empty()) throw difference{std::move(why)};
       for (const sequence& s : p.sequences) {
-        players_.push_back({&p, &s, 0, {}, {}});
-        check_form(players_.back());
+        players_.push_back({&p, &s});
         if (!ports_.emplace(players_.back().here(), players_.size() - 1).second)
           throw difference{"two sequences have the same port"};
       }
@@ -114,43 +123,55 @@ private:
     return bytes;
   }
 
-  static void check_form(const player& p) {
-    const auto& all = p.code->descriptors;
-    for (std::size_t i = 0; i < all.size(); ++i) {
-      const descriptor& d = all[i];
-      if (!d.collective) throw difference{"a descriptor of a sequence is not marked as collective"};
-      if (d.head != (i == 0)) throw difference{"CH is not on the first descriptor alone"};
-      if (d.tail != (i + 1 == all.size()) || d.collective_end != d.tail)
-        throw difference{"CT and CollEndFlag are not on the last descriptor alone"};
-      if (d.source_port != p.code->port) throw difference{"a descriptor is of another port"};
-      if (std::size_t{d.awaited} + d.count > p.who->awaited.size())
-        throw difference{"names packets that it does not list"};
-    }
-    if (all.empty()) throw difference{"a sequence has no end"};
-  }
-
   player& me() { return players_[at_]; }
 
-  /// False: something is missing.
+  /// One turn: as much of the descriptor as a packet has. False: something is missing.
   bool step() {
     const descriptor& d = me().now();
+    if (d.collective_end) {
+      if (!all_taken()) return false;
+      ++me().known[at_];
+      ++me().next;
+      return true;
+    }
+    if (!me().begun && !begin(d)) return false;
     const auto awaited = me().who->messages_of(d);
-    for (const awaited_message& m : awaited)
-      if (find(m) == nullptr) return false;
-    channel* out = nullptr;
+    for (const awaited_message& m : awaited) {
+      const message* const there = find(m);
+      if (there == nullptr || there->ready.size() <= me().piece) return false;
+    }
+    ++me().known[at_];
+    fire(d, awaited);
+    if (++me().piece < pieces_of(d)) return true;
+    me().piece = 0;
+    me().begun = false;
+    ++me().next;
+    return true;
+  }
+
+  /// Its message has a place in the channel from here on, though packets that it sends on follow as others come. False: it lacks a credit.
+  bool begin(const descriptor& d) {
     if (d.triggers) {
       const port_name to{d.dest_node, d.dest_port};
       if (!ports_.contains(to)) throw difference{"sends to a port that nobody has"};
-      out = &channels_[{sends_from(d), to}];
-      if (out->under_way.size() >= static_cast<std::size_t>(me().who->credits)) return false;
+      channel& out = channels_[{sends_from(d), to}];
+      const auto credits = static_cast<std::size_t>(me().who->credits);
+      if (out.under_way.size() >= credits) return false;
+      for (const message& other : out.under_way)
+        if (other.seq_id == d.seq_id) throw difference{"sends a message with the key of another one that is under way"};
+      if (out.sent >= credits) learn(me().known, out.credits[out.sent - credits]);
+      out.under_way.push_back({d.seq_id, d.swap_remote_data, d.elements});
+      ++out.sent;
+      me().sent_on.emplace_back(sends_from(d), to);
     }
-    if (d.collective_end && !all_taken(d)) return false;
-    ++me().known[at_];
-    if (out != nullptr && out->sent >= static_cast<std::size_t>(me().who->credits))
-      learn(me().known, out->credits[out->sent - static_cast<std::size_t>(me().who->credits)]);
-    fire(d, awaited, out);
-    ++me().next;
-    return true;
+    return me().begun = true;
+  }
+
+  std::size_t pieces_of(const descriptor& d) const {
+    return d.elements == 0 ? 1 : (d.elements - 1) / packet_elements_ + 1;
+  }
+  std::size_t elements_of_piece(const descriptor& d) const {
+    return std::min(packet_elements_, d.elements - players_[at_].piece * packet_elements_);
   }
 
   port_name sends_from(const descriptor& d) const {
@@ -169,33 +190,29 @@ private:
 
   // -- firing --
 
-  void fire(const descriptor& d, std::span<const awaited_message> awaited, channel* out) {
+  void fire(const descriptor& d, std::span<const awaited_message> awaited) {
     std::optional<values> held;
-    const bool combines_with_own = d.count > 0 && d.reduce;
-    if (d.reduce && d.own.buffer == buffer_kind::none) throw difference{"reduces with nothing of its own"};
-    if (d.own.buffer != buffer_kind::none && (d.count == 0 || combines_with_own)) held = fetch(span(d.own, d.elements));
+    if (d.own.buffer != buffer_kind::none) held = fetch(piece_of(d, d.own));
     for (const awaited_message& m : awaited) held = take(d, m, std::move(held));
     if (d.count == 0 && d.reduce) held = reduced(d, std::move(*held));
     if (d.target.buffer != buffer_kind::none) {
-      if (!held) throw difference{"keeps what never came"};
-      if (d.own.buffer != buffer_kind::none) {
-        const std::array in{span(d.own, d.elements)}, to{span(d.target, d.elements)};
+      if (d.own.buffer != buffer_kind::none && me().piece == 0) {
+        const std::array in{whole_of(d, d.own)}, to{whole_of(d, d.target)};
         check_pass(memory_, in, to);
       }
-      if (!stays_where_it_is(d)) store(span(d.target, d.elements), *held);
+      if (!stays_where_it_is(d)) store(piece_of(d, d.target), *held);
     }
-    if (out != nullptr) send(d, *out, std::move(held));
+    if (d.triggers) send(d, std::move(held));
   }
 
   /// A copy from a place to itself, at a root whose call is in place: the kernel writes nothing.
   bool stays_where_it_is(const descriptor& d) {
-    if (d.count > 0 || d.reduce || d.own.buffer == buffer_kind::none || d.elements == 0) return false;
-    const element_span from = span(d.own, d.elements), to = span(d.target, d.elements);
-    return memory_.place(from, 0) == memory_.place(to, 0);
+    if (d.count > 0 || d.reduce) return false;
+    return memory_.place(whole_of(d, d.own), 0) == memory_.place(whole_of(d, d.target), 0);
   }
 
   values reduced(const descriptor& d, values own) {
-    const values there = fetch(span(d.target, d.elements));
+    const values there = fetch(piece_of(d, d.target));
     for (std::size_t k = 0; k < own.size(); ++k)
       own[k] = d.swapped ? memory_.combine(own[k], there[k]) : memory_.combine(there[k], own[k]);
     return own;
@@ -203,50 +220,40 @@ private:
 
   std::optional<values> take(const descriptor& d, const awaited_message& m, std::optional<values> held) {
     auto& c = channels_[{{m.node, m.port}, me().here()}];
-    message taken = std::move(c.under_way.front());
-    c.under_way.erase(c.under_way.begin());
+    message& of = c.under_way.front();
+    if (of.has_data != d.swap_local_data) throw difference{"takes a token for data, or data for a token"};
+    if (of.elements != d.elements)
+      throw difference{"meets a message of " + text(of.elements) + " elements where it expects " + text(d.elements)};
+    const packet taken = std::move(of.ready[me().piece]);
     learn(me().known, taken.known);
     if (taken.from) release(*taken.from);
-    c.credits.push_back(me().known);
-    if (taken.has_data != d.swap_local_data) throw difference{"takes a token for data, or data for a token"};
-    if (!d.swap_local_data) return held;
-    if (taken.carried.size() != d.elements)
-      throw difference{"meets a message of " + text(taken.carried.size()) + " elements where it expects " +
-                       text(d.elements)};
-    if (!held) {
-      if (d.reduce) throw difference{"reduces with nothing of its own"};
-      return taken.carried;
+    if (++of.taken == pieces_of(d)) {
+      c.under_way.erase(c.under_way.begin());
+      c.credits.push_back(me().known);
     }
+    if (!d.swap_local_data) return held;
+    if (!held) return taken.carried;
     if (!d.reduce) throw difference{"several messages take the place of the same data"};
-    for (std::size_t k = 0; k < d.elements; ++k)
+    for (std::size_t k = 0; k < held->size(); ++k)
       (*held)[k] =
           m.swapped ? memory_.combine((*held)[k], taken.carried[k]) : memory_.combine(taken.carried[k], (*held)[k]);
     return held;
   }
 
-  void send(const descriptor& d, channel& out, std::optional<values> held) {
-    message m;
-    m.seq_id = d.seq_id;
-    m.has_data = d.swap_remote_data;
-    m.known = me().known;
-    if (m.has_data) {
-      if (!held) throw difference{"sends what it does not have"};
-      const operand& from = d.target.buffer != buffer_kind::none ? d.target : d.own;
-      m.from = span(from, d.elements);
-      m.carried = std::move(*held);
-      lend(*m.from);
+  /// A packet of the newest message of the channel, which is its own.
+  void send(const descriptor& d, std::optional<values> held) {
+    packet p;
+    p.known = me().known;
+    if (d.swap_remote_data) {
+      p.from = piece_of(d, d.target.buffer != buffer_kind::none ? d.target : d.own);
+      p.carried = std::move(*held);
+      lend(*p.from);
     }
-    for (const message& other : out.under_way)
-      if (other.seq_id == m.seq_id) throw difference{"sends a message with the key of another one that is under way"};
-    out.under_way.push_back(std::move(m));
-    ++out.sent;
-    me().sent_on.emplace_back(sends_from(d), port_name{d.dest_node, d.dest_port});
+    channels_[{sends_from(d), {d.dest_node, d.dest_port}}].under_way.back().ready.push_back(std::move(p));
   }
 
   /// The end of a sequence: its messages are taken, and it knows.
-  bool all_taken(const descriptor& d) {
-    if (d.dest_node != me().who->at.node || d.dest_port != me().code->port)
-      throw difference{"completes another port's operation"};
+  bool all_taken() {
     for (const auto& name : me().sent_on)
       if (!channels_[name].under_way.empty()) return false;
     for (const auto& name : me().sent_on) learn(me().known, channels_[name].credits.back());
@@ -255,8 +262,13 @@ private:
 
   // -- memory --
 
-  element_span span(const operand& at, std::size_t elements) {
-    return memory_.span_of(me().who->rank, at.buffer, at.offset, elements * me().who->element_size);
+  element_span span(const operand& at, std::size_t first, std::size_t elements) {
+    const std::size_t width = me().who->element_size;
+    return memory_.span_of(me().who->rank, at.buffer, at.offset + first * width, elements * width);
+  }
+  element_span whole_of(const descriptor& d, const operand& at) { return span(at, 0, d.elements); }
+  element_span piece_of(const descriptor& d, const operand& at) {
+    return span(at, me().piece * packet_elements_, elements_of_piece(d));
   }
   values fetch(const element_span& from) {
     values read;
@@ -307,6 +319,7 @@ private:
 
   const proof_subject& what_;
   std::span<const rank_program> programs_;
+  const std::size_t packet_elements_;
   symbolic_memory memory_;
   std::vector<player> players_;
   std::map<port_name, std::size_t> ports_;
@@ -317,13 +330,14 @@ private:
 
 }  // namespace
 
-std::string why_not_the_score(const proof_subject& what, std::span<const rank_program> programs) {
+std::string why_not_the_score(const proof_subject& what, std::span<const rank_program> programs,
+                              std::size_t packet_elements) {
   if (programs.size() != static_cast<std::size_t>(what.notes.ranks)) return "not every rank has a program";
   for (std::size_t r = 0; r < programs.size(); ++r)
     if (programs[r].rank != static_cast<rank_t>(r)) return "the programs are not in the order of the ranks";
   std::optional<run> it;
   try {
-    it.emplace(what, programs);
+    it.emplace(what, programs, packet_elements);
     it->perform_all();
   } catch (const difference& first) {
     return (it ? it->at_fault() : std::string{}) + first.what;

@@ -4,6 +4,8 @@
 // holds in the end is compared with the tree that the verifier has found for its cell (as protocols/perform/program_proof.hpp does it for
 // boards).
 //
+// Every descriptor is well-formed (descriptor_form.hpp). It is performed packet by packet, and what it sends on goes on so.
+//
 // The run knows nothing of the score but that. A packet is found by its key: node, ports, SeqID; a sequence waits where its next
 // descriptor lacks a message, or a credit for the one that it sends. Sequences never choose, so one order of events decides for all. Three
 // things are checked for every order, with a vector clock over all sequences:
@@ -20,6 +22,8 @@
 namespace troupe::offload {
 
 /// The first difference, as a sentence; empty if there is none. @pre programs[r] is rank r's, compiled for the shape, of any content
-std::string why_not_the_score(const proof_subject& what, std::span<const rank_program> programs);
+/// @param packet_elements with which they were compiled
+std::string why_not_the_score(const proof_subject& what, std::span<const rank_program> programs,
+                              std::size_t packet_elements = 1);
 
 }  // namespace troupe::offload

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "protocols/offload/packed_programs.hpp"
 
+#include <algorithm>
+#include <array>
 #include <cstring>
 #include <type_traits>
 
@@ -12,6 +14,8 @@ struct list_head {
   std::uint64_t magic, ranks;
 };
 constexpr std::uint64_t magic = 0x31736d6172676f72;  // "rograms1"
+/// More than any host has: 1 TiB.
+constexpr std::size_t most_scratch_bytes = std::size_t{1} << 40;
 
 struct program_head {
   rank_t rank;
@@ -66,12 +70,34 @@ private:
   std::span<const std::byte> rest_;
 };
 
+constexpr std::array all_flags{&descriptor::collective,
+                               &descriptor::head,
+                               &descriptor::tail,
+                               &descriptor::triggers,
+                               &descriptor::swap_local_data,
+                               &descriptor::swap_local_port,
+                               &descriptor::swap_remote_data,
+                               &descriptor::swap_remote_address,
+                               &descriptor::reduce,
+                               &descriptor::collective_end,
+                               &descriptor::reduced_there,
+                               &descriptor::swapped};
+
+/// Of what others have written a flag may be any byte, and only two are a bool's.
+bool is_flag(const bool& where) {
+  static_assert(sizeof(bool) == 1);
+  unsigned char byte = 0;
+  std::memcpy(&byte, &where, 1);
+  return byte <= 1;
+}
+
 bool take_sequence(reader& from, const rank_program& of, sequence& into) {
   sequence_head h{};
   if (!from.take(h) || !from.take_all(into.descriptors, h.descriptors) || into.descriptors.empty()) return false;
   into.port = h.port;
   for (const descriptor& d : into.descriptors)
-    if (d.awaited > of.awaited.size() || d.count > of.awaited.size() - d.awaited || d.own.buffer > buffer_kind::l2 ||
+    if (!std::ranges::all_of(all_flags, [&](bool descriptor::*flag) { return is_flag(d.*flag); }) ||
+        d.awaited > of.awaited.size() || d.count > of.awaited.size() - d.awaited || d.own.buffer > buffer_kind::l2 ||
         d.target.buffer > buffer_kind::l2)
       return false;
   return into.descriptors.front().head && into.descriptors.back().tail;
@@ -81,6 +107,7 @@ bool take_program(reader& from, rank_program& into) {
   program_head h{};
   if (!from.take(h) || !from.take_all(into.awaited, h.awaited) || h.sequences > most_ports || h.element_size == 0)
     return false;
+  if (!std::ranges::all_of(into.awaited, [](const awaited_message& m) { return is_flag(m.swapped); })) return false;
   into.rank = h.rank;
   into.at = h.at;
   into.element_size = h.element_size;
@@ -119,6 +146,8 @@ std::optional<std::vector<rank_program>> unpack(std::span<const std::byte> from)
 }
 
 std::string why_not_within(const rank_program& what, std::size_t input_bytes, std::size_t output_bytes) {
+  if (what.scratch_bytes > most_scratch_bytes)
+    return "its descriptors need " + std::to_string(what.scratch_bytes) + " bytes of scratch";
   const auto room = [&](buffer_kind buffer) {
     return buffer == buffer_kind::input    ? input_bytes
            : buffer == buffer_kind::output ? output_bytes

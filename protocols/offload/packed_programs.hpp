@@ -13,7 +13,8 @@
 namespace troupe::offload {
 
 std::vector<std::byte> pack(std::span<const rank_program> all);
-/// By rank; nothing if it is not what pack() gives: cut off, or of parts that do not fit each other.
+/// By rank; nothing if it is not what pack() gives: cut off, or of parts that do not fit each other. Whether a NIC can perform them is another question
+/// (descriptor_form.hpp).
 std::optional<std::vector<rank_program>> unpack(std::span<const std::byte> from);
 
 /// Whether all that the rank's descriptors touch lies in buffers of so many bytes; empty if so, else a sentence. Once an operation, since a NIC that

@@ -5,8 +5,9 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
-
+#include <array>
 #include <map>
+#include <random>
 #include <set>
 #include <string>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "memory/error.hpp"
 #include "protocols/choreographies/choreography.hpp"
 #include "protocols/lower/lowering.hpp"
+#include "protocols/offload/packed_programs.hpp"
 #include "tests/actors/offload_network.hpp"
 #include "tests/seed.hpp"
 
@@ -369,7 +371,8 @@ TEST_CASE("offload nic: postings that are refused, and why") {
   other.packet_bytes = 1024;
   offloaded_call large{s, 100, other};
   CHECK(nic.post(large.posting({1, 5}, 0)) ==
-        "port 0 of job 1: the descriptors were compiled for packets of another size than 32 bytes");
+        "rank 0, port 0, descriptor 0: SwapRemoteAddr is not exactly where a message has several packets; or it was "
+        "compiled for packets of another size");
   CHECK(post([](auto&) {}) == "");
   CHECK(post([](auto&) {}) == "port 0 of job 1 has a sequence under way");
   nic.abort({1, 5}, {});
@@ -380,6 +383,145 @@ TEST_CASE("offload nic: postings that are refused, and why") {
         }) == "the NIC has 3 sequences at most, and 3 under way; post again when some have ended");
   config.packet_bytes = 8;
   CHECK_THROWS_AS(offload_nic{config}, error);
+}
+
+namespace {
+
+/// A NIC that has been given what somebody has sent it. Several ranks behind it, and memory of each.
+class untrusting {
+public:
+  explicit untrusting(const char* choreography = "ring")
+      : notes_(written(choreography, collective::all_reduce, 3)), places_(offload::behind_one_nic(notes_)) {
+    config_.units = 2;
+    config_.node.reset();
+    config_.refers = true;
+    config_.packet_bytes = 32;
+    config_.buffer_bytes = 256;
+  }
+  std::vector<offload::rank_program> programs() const {
+    return offload::compile(notes_, {count, {}, {}, {}, 8}, {8, places_, config_.packet_bytes / 8});
+  }
+  /// Empty: it takes them, and has performed what it can. @param all as they came
+  std::string perform(const std::vector<offload::rank_program>& all) const {
+    offload_nic nic{config_};
+    const auto held = std::make_shared<const std::vector<offload::rank_program>>(all);
+    std::vector<std::vector<double>> in(3, std::vector<double>(count, 1)), out = in;
+    std::vector<std::vector<std::byte>> scratch;
+    for (const offload::rank_program& p : *held) {
+      if (std::string why = offload::why_not_within(p, 8 * count, 8 * count); !why.empty()) return why;
+      if (p.scratch_bytes > std::size_t{1} << 20) return "too much scratch for a test";
+      scratch.emplace_back(p.scratch_bytes);
+    }
+    for (std::size_t r = 0; r < held->size() && r < 3; ++r) {
+      memory_map m;
+      m.input = reinterpret_cast<std::byte*>(in[r].data());
+      m.output = reinterpret_cast<std::byte*>(out[r].data());
+      m.scratch = scratch[r].data();
+      if (std::string why = nic.post({{1, 1}, {held, &(*held)[r]}, m, datatype::f64, sum}); !why.empty()) return why;
+    }
+    for (int round = 0; round < 500; ++round) {
+      for (int u = 0; u < config_.units; ++u) nic.work(u, {});
+      while (auto p = nic.next_packet({})) nic.arrive(std::move(*p), {});
+      while (const auto r = nic.next_response()) nic.respond(*r, {});
+      while (nic.next_completion()) {}
+    }
+    nic.abort({1, 1}, {});
+    return {};
+  }
+  static constexpr std::size_t count = 50;
+
+private:
+  score notes_;
+  std::vector<offload::endpoint> places_;
+  offload_config config_;
+};
+
+constexpr std::array<bool offload::descriptor::*, 10> all_descriptor_flags{&offload::descriptor::collective,
+                                                                           &offload::descriptor::head,
+                                                                           &offload::descriptor::tail,
+                                                                           &offload::descriptor::triggers,
+                                                                           &offload::descriptor::swap_local_data,
+                                                                           &offload::descriptor::swap_local_port,
+                                                                           &offload::descriptor::swap_remote_data,
+                                                                           &offload::descriptor::swap_remote_address,
+                                                                           &offload::descriptor::reduce,
+                                                                           &offload::descriptor::collective_end};
+
+}  // namespace
+
+TEST_CASE("offload nic: descriptors that no compiler has made are refused with a sentence") {
+  const untrusting nic;
+  const auto why = [&](auto change) {
+    auto all = nic.programs();
+    change(all[0]);
+    // As from another process.
+    const auto came = offload::unpack(offload::pack(all));
+    return came ? nic.perform(*came) : "is none";
+  };
+  CHECK(why([](auto&) {}) == "");
+  CHECK(why([](auto& p) { p.sequences[0].descriptors.back().collective_end = false; }).find("CollEndFlag") !=
+        std::string::npos);
+  CHECK(why([](auto& p) { p.sequences.push_back(p.sequences[0]); }) == "rank 0: two sequences have port 0");
+  CHECK(why([](auto& p) {
+          for (offload::descriptor& d : p.sequences[0].descriptors)
+            if (d.reduce) d.own = {};
+        }).find("ReduceFlag is not exactly") != std::string::npos);
+  CHECK(why([](auto& p) { p.sequences[0].port = 2048 + 5; }) == "rank 0: there is no port 2053; a NIC has 2048");
+  CHECK(why([](auto& p) { p.sequences.clear(); }) == "rank 0 posts no sequence");
+  CHECK(why([](auto& p) { p.credits = -1; }).find("-1 credits") != std::string::npos);
+  CHECK(why([](auto& p) { p.sequences[0].descriptors[0].own.offset += 4; }).find("its own data are no elements") !=
+        std::string::npos);
+  CHECK(why([](auto& p) { p.sequences[0].descriptors[1].awaited += 1; }).find("does not list") != std::string::npos);
+  CHECK(why([](auto& p) { p.awaited[0].seq_id = 32; }).find("that there is not") != std::string::npos);
+  CHECK(why([](auto& p) { p.scratch_bytes = ~std::size_t{0}; }).find("bytes of scratch") != std::string::npos);
+}
+
+TEST_CASE("offload nic: a descriptor whose flag contradicts what it does is refused, whichever it is") {
+  std::size_t local = 0;
+  for (const char* choreography : {"ring", "halving_doubling", "double_binary_tree", "one_shot"}) {
+    const untrusting nic{choreography};
+    auto all = nic.programs();
+    CHECK(nic.perform(all) == "");
+    for (offload::rank_program& p : all)
+      for (offload::sequence& s : p.sequences)
+        for (offload::descriptor& d : s.descriptors)
+          for (bool offload::descriptor::*flag : all_descriptor_flags) {
+            // Only this tells a sum from a copy, of two places of the rank's; the proof sees it.
+            const bool tells = flag == &offload::descriptor::reduce && d.count == 0 && !d.triggers && d.elements > 0;
+            local += tells;
+            if (tells) continue;
+            d.*flag = !(d.*flag);
+            CAPTURE(to_string(p, d));
+            CHECK(nic.perform(all) != "");
+            d.*flag = !(d.*flag);
+          }
+  }
+  MESSAGE(local << " local steps");
+}
+
+TEST_CASE("offload nic: whatever bytes a process sends as descriptors, the NIC goes on") {
+  std::mt19937_64 random{seed()};
+  std::size_t none = 0, refused = 0, taken = 0;
+  for (const char* choreography : {"ring", "halving_doubling", "double_binary_tree"}) {
+    const untrusting nic{choreography};
+    const std::vector<std::byte> bytes = offload::pack(nic.programs());
+    for (int k = 0; k < 2000; ++k) {
+      std::vector<std::byte> other = bytes;
+      for (std::size_t changes = 1 + random() % 3; changes > 0; --changes) {
+        std::byte& at = other[random() % other.size()];
+        at = random() % 2 == 0 ? at ^ static_cast<std::byte>(1U << random() % 8) : static_cast<std::byte>(random());
+      }
+      const auto came = offload::unpack(other);
+      none += !came;
+      if (!came) continue;
+      const bool fine = nic.perform(*came).empty();
+      taken += fine;
+      refused += !fine;
+    }
+  }
+  MESSAGE(none << " were none, " << refused << " were refused, " << taken << " performed");
+  CHECK(none > 100);
+  CHECK(refused > 100);
 }
 
 TEST_CASE("offload nic: a sequence stays on the unit with the fewest, and units take their sequences in turn") {

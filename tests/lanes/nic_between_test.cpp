@@ -464,7 +464,7 @@ TEST_CASE("nic between: descriptors that reach beyond what a rank has posted, or
   for (rank_t r = 0; r < 3; ++r) unread.post(r, 0);
   unread.finish();
   REQUIRE(unread.of(1).ended.size() == 1);
-  CHECK(unread.of(1).ended[0].second->text == "its descriptors did not come to the NIC");
+  CHECK(unread.of(1).ended[0].second->text == "the NIC refuses its descriptors: they did not come");
   CHECK(unread.desk.empty());
 }
 

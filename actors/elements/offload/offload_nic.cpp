@@ -7,6 +7,7 @@
 
 #include "memory/error.hpp"
 #include "memory/kernels/kernels.hpp"
+#include "protocols/offload/descriptor_form.hpp"
 
 namespace troupe::actors {
 
@@ -69,6 +70,7 @@ std::string offload_nic::why_not(const offload_posting& what) const {
   if (runs_.size() + p.sequences.size() > config_.most_sequences)
     return "the NIC has " + text(config_.most_sequences) + " sequences at most, and " + text(runs_.size()) +
            " under way; post again when some have ended";
+  if (std::string why = offload::why_not_well_formed(p, packet_elements(p)); !why.empty()) return why;
   for (const offload::sequence& s : p.sequences)
     if (std::string why = why_not_sequence(what, s); !why.empty()) return why;
   return {};
@@ -82,10 +84,6 @@ std::string offload_nic::why_not_sequence(const offload_posting& what, const off
     return where + " has had epoch " + text(before->second.epoch) + "; the next one must be later";
   const offload::rank_program& p = *what.program;
   for (const offload::descriptor& d : s.descriptors) {
-    const bool several = d.elements > packet_elements(p);
-    if (d.triggers && d.swap_remote_address != several)
-      return where + ": the descriptors were compiled for packets of another size than " + text(config_.packet_bytes) +
-             " bytes";
     if (pieces_of(p, d) >= std::size_t{1} << index_bits) return where + ": a message has too many packets";
     if (d.reduce && !supports(what.type, what.reduction.kind)) return why_unsupported(what.type, what.reduction.kind);
   }

@@ -50,7 +50,8 @@ namespace troupe::actors {
 
 struct offload_posting {
   offload_job job;
-  std::shared_ptr<const offload::rank_program> program;  ///< proved (protocols/offload/offload_proof.hpp)
+  /// Proved (protocols/offload/offload_proof.hpp), or of somebody who is not trusted: what is not well-formed is refused. @pre Within `memory`.
+  std::shared_ptr<const offload::rank_program> program;
   memory_map memory{};  ///< input, output, scratch; null where a NIC carries no payload
   datatype type = datatype::u8;
   op reduction{};
@@ -225,7 +226,7 @@ private:
   std::size_t packet_elements(const offload::rank_program& p) const { return config_.packet_bytes / p.element_size; }
   std::size_t pieces_of(const offload::rank_program& p, const offload::descriptor& d) const {
     const std::size_t each = packet_elements(p);
-    return d.elements == 0 ? 1 : (d.elements + each - 1) / each;
+    return d.elements == 0 ? 1 : (d.elements - 1) / each + 1;
   }
   std::size_t piece_offset(const run& r) const {
     return r.piece * packet_elements(r.program()) * r.program().element_size;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "memory/error.hpp"
+#include "protocols/offload/descriptor_form.hpp"
 #include "protocols/offload/packed_programs.hpp"
 #include "protocols/plan.hpp"
 #include "protocols/size_list.hpp"
@@ -196,6 +197,15 @@ void nic_between::hand_in(nic_desk& desk, rank_t rank, const head& what, picosec
   desk.post(who, std::move(p));
 }
 
+namespace {
+/// The form of each rank's is looked at again whenever an operation begins, since a NIC trusts nobody: this one is for the ranks together.
+std::string why_not_performed(const std::vector<offload::rank_program>& all) {
+  for (const offload::rank_program& p : all)
+    if (std::string why = offload::why_not_well_formed(p, nic_packet_bytes / p.element_size); !why.empty()) return why;
+  return offload::why_not_among_themselves(all);
+}
+}  // namespace
+
 /// The descriptors of all ranks, from rank 0's process if they are not kept. What is no such thing is not kept, and fails the operation when all
 /// have posted it. False: the process has ended.
 bool nic_between::bring_programs(const head& what, nic_posting& into) {
@@ -206,6 +216,7 @@ bool nic_between::bring_programs(const head& what, nic_posting& into) {
     into.programs = known->all;
     return true;
   }
+  into.why_no_programs = "they did not come";
   if (what.program_bytes > most_program_bytes) return true;
   std::vector<std::byte> bytes(what.program_bytes);
   try {
@@ -214,7 +225,8 @@ bool nic_between::bring_programs(const head& what, nic_posting& into) {
     return true;  // the system lets it read nothing there
   }
   auto all = offload::unpack(bytes);
-  if (!all) return true;
+  into.why_no_programs = all ? why_not_performed(*all) : "what came is none";
+  if (!into.why_no_programs.empty()) return true;
   into.programs = std::make_shared<const std::vector<offload::rank_program>>(*std::move(all));
   place_for_programs() = {what.program_number, nullptr, 0, nullptr, nullptr, into.programs};
   return true;

@@ -69,8 +69,9 @@ void nic_desk::post(nic_client_ptr who, nic_posting&& what) {
 namespace {
 /// Of what others have written nothing is believed that would reach beyond their buffers.
 std::shared_ptr<const offload::rank_program> brought_for(const nic_posting& part, const nic_posting& by) {
-  if (by.programs == nullptr || static_cast<std::size_t>(part.ranks) != by.programs->size())
-    throw error(errc::aborted, "its descriptors did not come to the NIC");
+  if (static_cast<std::size_t>(part.ranks) != by.programs->size())
+    throw error(errc::aborted, "the NIC refuses its descriptors: they are of " + std::to_string(by.programs->size()) +
+                                   " ranks, and the communicator has " + std::to_string(part.ranks));
   const offload::rank_program& its = (*by.programs)[static_cast<std::size_t>(part.rank)];
   if (std::string why = offload::why_not_within(its, part.input_bytes, part.output_bytes); !why.empty())
     throw error(errc::aborted, "rank " + std::to_string(part.rank) + ": the NIC refuses it: " + why);
@@ -83,7 +84,11 @@ void nic_desk::complete(const key& which, job& what) {
   auto brings = std::ranges::find_if(what.parts, [](const part& p) { return p.what.far == nullptr; });
   if (brings == what.parts.end())
     brings = std::ranges::find_if(what.parts, [](const part& p) { return p.what.programs != nullptr; });
-  if (brings == what.parts.end()) throw error(errc::aborted, "its descriptors did not come to the NIC");
+  if (brings == what.parts.end()) {
+    const auto said = std::ranges::find_if(what.parts, [](const part& p) { return !p.what.why_no_programs.empty(); });
+    throw error(errc::aborted, "the NIC refuses its descriptors: " +
+                                   (said == what.parts.end() ? "they did not come" : said->what.why_no_programs));
+  }
   for (part& p : what.parts) {
     if (p.what.far != nullptr) {
       const nic_posting& like = brings->what;

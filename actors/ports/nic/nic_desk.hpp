@@ -80,6 +80,7 @@ struct nic_posting {
   std::array<std::byte, most_inline_bytes> inline_input{};
   /// Of a rank elsewhere, where all are (nic_host.hpp): the descriptors of all ranks, instead of `how`; one rank brings them, with type and reduction.
   std::shared_ptr<const std::vector<offload::rank_program>> programs;
+  std::string why_no_programs;  ///< why those that ought to have come are none
   nic_hosts* across = nullptr;  ///< other hosts' NICs perform for the others; outlives what is under way
 
   /// Of all ranks of the communicator. @pre `how`

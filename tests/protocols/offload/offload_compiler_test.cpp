@@ -40,7 +40,7 @@ struct subject {
   proof_subject proof() const { return {notes, verified, shape()}; }
   offload::compile_options how() const { return {credits, places, 2}; }
   std::vector<rank_program> programs() const { return offload::compile(notes, shape(), how()); }
-  std::string difference() const { return offload::why_not_the_score(proof(), programs()); }
+  std::string difference() const { return offload::why_not_the_score(proof(), programs(), how().packet_elements); }
 };
 
 std::string title(const stage& on, const choreography& who) {
@@ -77,6 +77,18 @@ bool needs_one_address_space(const score& s) {
 
 subject made(const char* choreography, collective what, int ranks, std::size_t count = 4, rank_t root = 0) {
   return subject{lower_syncs(write_score(*find_choreography(choreography), flat_stage(what, ranks, root))), count};
+}
+
+/// What the descriptors wait for, one behind the other's again.
+void renumber(rank_program& p) {
+  std::vector<offload::awaited_message> all;
+  for (offload::sequence& s : p.sequences)
+    for (descriptor& d : s.descriptors) {
+      const auto its = p.messages_of(d);
+      d.awaited = static_cast<std::uint32_t>(all.size());
+      all.insert(all.end(), its.begin(), its.end());
+    }
+  p.awaited = std::move(all);
 }
 
 descriptor& find(rank_program& in, const char* kind, std::size_t skip = 0) {
@@ -151,7 +163,8 @@ TEST_CASE("offload: with one credit no rank waits for what another sends only af
         for (std::int64_t b = 0; b < block_count(on.what, ranks); ++b)
           of.counts.push_back(round > 0 && random() % 4 != 0 ? 0 : 1 + random() % 9);
         if (round == 4) std::ranges::fill(of.counts, 2);
-        CHECK(offload::why_not_the_score(of.proof(), offload::compile(of.notes, of.shape(), how)) == "");
+        CHECK(offload::why_not_the_score(of.proof(), offload::compile(of.notes, of.shape(), how),
+                                         how.packet_elements) == "");
       }
       ++proved;
     });
@@ -171,7 +184,8 @@ TEST_CASE("offload: sums folded in rank order, and few credits") {
       REQUIRE(of.verified.ok());
       offload::compile_options how = of.how();
       how.credits = 2;
-      CHECK(offload::why_not_the_score(of.proof(), offload::compile(of.notes, of.shape(), how)) == "");
+      CHECK(offload::why_not_the_score(of.proof(), offload::compile(of.notes, of.shape(), how), how.packet_elements) ==
+            "");
       ++proved;
     });
   CHECK(proved > 30);
@@ -264,9 +278,9 @@ TEST_CASE("offload: broken descriptors are not the score") {
   using breaker = std::function<void(std::vector<rank_program>&)>;
   const auto broken = [](const subject& of, const breaker& how) {
     auto programs = of.programs();
-    REQUIRE(offload::why_not_the_score(of.proof(), programs) == "");
+    REQUIRE(offload::why_not_the_score(of.proof(), programs, of.how().packet_elements) == "");
     how(programs);
-    return offload::why_not_the_score(of.proof(), programs);
+    return offload::why_not_the_score(of.proof(), programs, of.how().packet_elements);
   };
   const auto has = [](const std::string& text, const char* part) {
     CHECK_MESSAGE(text.find(part) != std::string::npos, text);
@@ -277,37 +291,50 @@ TEST_CASE("offload: broken descriptors are not the score") {
   const subject barrier = made("recursive_doubling", collective::barrier, 5);
 
   has(broken(ring, [&](auto& all) { find(all[1], "receive and forward").own.offset += 8; }), "do not belong together");
-  has(broken(ring, [&](auto& all) { find(all[1], "receive and forward").reduce = false; }), "instead of");
+  has(broken(ring, [&](auto& all) { find(all[1], "receive and forward").reduce = false; }),
+      "ReduceFlag is not exactly");
   has(broken(ring, [&](auto& all) { find(all[2], "receive and forward").elements -= 1; }), "meets a message of");
   has(broken(ring, [&](auto& all) { find(all[2], "send").seq_id = 7; }), "never comes to pass");
   has(broken(ring, [&](auto& all) { find(all[2], "send").dest_port = 3; }), "sends to a port that nobody has");
-  has(broken(ring, [&](auto& all) { find(all[2], "send").swap_remote_data = false; }), "takes a token for data");
+  has(broken(ring, [&](auto& all) { find(all[2], "send").swap_remote_data = false; }), "SwapRemoteData is not");
   has(broken(ring, [&](auto& all) { find(all[2], "receive and forward").swap_local_data = false; }),
-      "takes a token for data");
+      "SwapLocalData is not");
   has(broken(ring, [&](auto& all) { find(all[0], "send").head = false; }), "CH is not on the first");
   has(broken(ring, [&](auto& all) { find(all[0], "end").collective_end = false; }), "CT and CollEndFlag");
   has(broken(ring, [&](auto& all) { find(all[0], "end").dest_port = 1; }), "completes another port's operation");
   has(broken(ring, [&](auto& all) { find(all[0], "send").collective = false; }), "not marked as collective");
   has(broken(ring, [&](auto& all) { all[3].awaited.pop_back(); }), "packets that it does not list");
-  has(broken(ring, [&](auto& all) { all[3].sequences.clear(); }), "sends to a port that nobody has");
+  has(broken(ring, [&](auto& all) { all[3].sequences.clear(); }), "rank 3 posts no sequence");
+  has(broken(ring, [](auto& all) { all[3].sequences.push_back(all[3].sequences[0]); }), "two sequences have port 0");
+  has(broken(ring, [](auto& all) { all[3].sequences[0].port = 2048; }), "there is no port 2048");
+  has(broken(ring, [](auto& all) { all[3].credits = 0; }), "a channel has 0 credits");
   has(broken(ring, [&](auto& all) { all.pop_back(); }), "not every rank has a program");
-  has(broken(ring, [&](auto& all) { find(all[1], "receive and forward").target = {buffer_kind::l2, 0}; }), "memory");
+  has(broken(ring,
+             [&](auto& all) {
+               find(all[1], "receive and forward").target = {buffer_kind::l2, 0};
+             }),
+      "its target is no place");
   has(broken(ring, [&](auto& all) { find(all[1], "receive").target.offset += 8; }), "");
   has(broken(ring,
              [&](auto& all) {
                auto& list = all[1].sequences[0].descriptors;
                std::swap(list[1], list[2]);
+               renumber(all[1]);
              }),
       "before an older one of the same channel");
   // The other way round is another tree, and the wrong child's packets do not come.
   has(broken(tree, [&](auto& all) { all[0].awaited[0].swapped ^= true; }), "instead of");
   has(broken(tree, [&](auto& all) { all[0].awaited[0].node = 6; }), "never comes to pass");
-  has(broken(tree, [&](auto& all) { find(all[0], "gather").count -= 1; }), "never comes to pass");
+  has(broken(tree, [&](auto& all) { find(all[0], "gather").count -= 1, renumber(all[0]); }), "never comes to pass");
   // Sequences of a rank that are not ordered any more.
   CHECK(broken(lanes, [](auto& all) {
-          for (rank_program& p : all)
-            for (auto& s : p.sequences)
+          for (rank_program& p : all) {
+            for (auto& s : p.sequences) {
               std::erase_if(s.descriptors, [](const descriptor& d) { return kind_of(d) == "token"; });
+              s.descriptors.front().head = true;
+            }
+            renumber(p);
+          }
         }) != "");
   has(broken(barrier,
              [](auto& all) {
@@ -319,6 +346,51 @@ TEST_CASE("offload: broken descriptors are not the score") {
       "may end before it has heard of");
 }
 
+TEST_CASE("offload: no flag of any descriptor is another one than what it does, whatever it is flipped to") {
+  const auto flags = {&descriptor::collective,
+                      &descriptor::head,
+                      &descriptor::tail,
+                      &descriptor::triggers,
+                      &descriptor::swap_local_data,
+                      &descriptor::swap_local_port,
+                      &descriptor::swap_remote_data,
+                      &descriptor::swap_remote_address,
+                      &descriptor::reduce,
+                      &descriptor::collective_end};
+  std::size_t flipped = 0;
+  for (const subject& of :
+       {made("halving_doubling", collective::all_reduce, 4, 16),
+        made("double_binary_tree", collective::all_reduce, 6, 5), made("binomial", collective::reduce, 8),
+        made("ring", collective::reduce_scatter, 4, 3), made("one_shot", collective::all_reduce, 3, 3),
+        made("recursive_doubling", collective::barrier, 5)}) {
+    auto programs = of.programs();
+    REQUIRE(offload::why_not_the_score(of.proof(), programs, of.how().packet_elements) == "");
+    for (rank_program& p : programs)
+      for (offload::sequence& s : p.sequences)
+        for (descriptor& d : s.descriptors)
+          for (bool descriptor::*flag : flags) {
+            d.*flag = !(d.*flag);
+            CAPTURE(to_string(p, d));
+            CHECK(offload::why_not_the_score(of.proof(), programs, of.how().packet_elements) != "");
+            d.*flag = !(d.*flag);
+            ++flipped;
+          }
+  }
+  CHECK(flipped > 1000);
+}
+
+TEST_CASE("offload: messages of several packets, which are passed on packet by packet") {
+  for (const std::size_t packet : {1, 3, 100})
+    for (const char* choreography : {"ring", "halving_doubling", "double_binary_tree"}) {
+      const subject of = made(choreography, collective::all_reduce, 5, 40);
+      const offload::compile_options how{credits, {}, packet};
+      const auto programs = offload::compile(of.notes, of.shape(), how);
+      CHECK(offload::why_not_the_score(of.proof(), programs, packet) == "");
+      CHECK(offload::why_not_the_score(of.proof(), programs, packet == 100 ? 3 : 100).find("SwapRemoteAddr") !=
+            std::string::npos);
+    }
+}
+
 TEST_CASE("offload: a slot for results that are passed on is written again only when its message was taken") {
   // Every rank passes 12 results on, with two credits: six times through the same slots.
   subject of = made("ring", collective::reduce_scatter, 14, 4);
@@ -328,10 +400,10 @@ TEST_CASE("offload: a slot for results that are passed on is written again only 
   offload::compile_options how = of.how();
   how.credits = 2;
   auto programs = offload::compile(of.notes, of.shape(), how);
-  CHECK(offload::why_not_the_score(of.proof(), programs) == "");
+  CHECK(offload::why_not_the_score(of.proof(), programs, of.how().packet_elements) == "");
   CHECK(programs[0].scratch_bytes == 2 * 64);
   for (rank_program& p : programs)
     for (descriptor& d : p.sequences[0].descriptors)
       if (d.target.buffer == buffer_kind::scratch) d.target.offset = 0;
-  CHECK(offload::why_not_the_score(of.proof(), programs) != "");
+  CHECK(offload::why_not_the_score(of.proof(), programs, of.how().packet_elements) != "");
 }
