@@ -118,9 +118,9 @@ bool lowered_score::agrees() {
   return *agrees_;
 }
 
-/// The proof is for short blocks: sizes only move what is found. @param as notes, or the same with its buffers in one place
+/// The proof is for short blocks, of which some messages are one packet and some are several. @param as notes, or the same with its buffers in one place
 std::string lowered_score::why_no_descriptors(const score& as) {
-  constexpr std::size_t packet_elements = 64;
+  constexpr std::size_t packet_elements = 1;
   const auto places = offload::behind_one_nic(*notes);
   const offload::compile_options how{credits_, places, packet_elements};
   std::string why = offload::why_not_offloaded(*notes, how);
@@ -133,7 +133,7 @@ std::string lowered_score::why_no_descriptors(const score& as) {
     for (std::size_t block = 0; block < static_cast<std::size_t>(block_count(notes->what, notes->ranks)); ++block)
       counts.push_back(block % 4 == 1 ? 0 : each + block % 3 - 1);
   const call_shape few{each, counts, {}, {}, sizeof(double)};
-  return offload::why_not_the_score({as, *verified(1), few}, offload::compile(*notes, few, how));
+  return offload::why_not_the_score({as, *verified(1), few}, offload::compile(*notes, few, how), packet_elements);
 }
 
 const std::string& lowered_score::why_not_offloaded() {

@@ -79,8 +79,37 @@ constexpr std::size_t element_bytes = 8;
 constexpr int offload_credits = 8;
 /// Beyond, the proof on symbols takes more than a moment.
 constexpr int most_ranks_to_prove = 128;
+constexpr std::size_t most_elements_to_prove = std::size_t{1} << 20;  ///< of all descriptors
 
-/// What NICs would be given, and the proof that it is the score. The proof is for short blocks: sizes only move what it has found.
+std::size_t elements_of(const std::vector<offload::rank_program>& all) {
+  std::size_t elements = 0;
+  for (const offload::rank_program& p : all)
+    for (const offload::sequence& q : p.sequences)
+      for (const offload::descriptor& d : q.descriptors) elements += d.elements;
+  return elements;
+}
+
+struct finding {
+  std::string difference;  ///< empty: none
+  std::string says;
+};
+
+/// What the proof finds of the descriptors that are shown, or of shorter ones of the same score where that would take long.
+finding proof_of(const score& s, const verdict& v, const call_shape& shape, const offload::compile_options& how,
+                 const std::vector<offload::rank_program>& shown) {
+  if (s.ranks > most_ranks_to_prove)
+    return {{}, "not proved here: more than " + std::to_string(most_ranks_to_prove) + " ranks"};
+  if (elements_of(shown) <= most_elements_to_prove)
+    return {offload::why_not_the_score({s, v, shape}, shown, how.packet_elements),
+            "proved: the descriptors perform the score"};
+  // Of these, too, some messages are one packet and some are several.
+  const call_shape few{static_cast<std::size_t>(s.parts) + 1, {}, {}, {}, element_bytes};
+  return {offload::why_not_the_score({s, v, few}, offload::compile(s, few, {how.credits, how.places, 1}), 1),
+          "not proved for this size, but for blocks of " + plural(few.count, "element") +
+              " in packets of one: the descriptors perform the score"};
+}
+
+/// What NICs would be given, and the proof that it is the score.
 int show_descriptors(const arguments& a, const score& s) {
   const std::size_t bytes = a.block.empty() ? 1024 : parse_size("--block", a.block);
   if (bytes % element_bytes != 0)
@@ -93,16 +122,12 @@ int show_descriptors(const arguments& a, const score& s) {
     std::cerr << "troupe: does not verify: " << to_string(*v.first_fault) << '\n';
     return exit_wrong;
   }
-  const auto programs = offload::compile(s, {bytes / element_bytes, {}, {}, {}, element_bytes}, how);
-  std::string proved = "not proved here: more than " + std::to_string(most_ranks_to_prove) + " ranks";
-  if (s.ranks <= most_ranks_to_prove) {
-    const call_shape few{static_cast<std::size_t>(s.parts) + 1, {}, {}, {}, element_bytes};
-    const std::string difference = offload::why_not_the_score({s, v, few}, offload::compile(s, few, how));
-    if (!difference.empty()) {
-      std::cerr << "troupe: the descriptors are not the score: " << difference << '\n';
-      return exit_wrong;
-    }
-    proved = "proved: the descriptors perform the score";
+  const call_shape shape{bytes / element_bytes, {}, {}, {}, element_bytes};
+  const auto programs = offload::compile(s, shape, how);
+  const finding proof = proof_of(s, v, shape, how, programs);
+  if (!proof.difference.empty()) {
+    std::cerr << "troupe: the descriptors are not the score: " << proof.difference << '\n';
+    return exit_wrong;
   }
   if (a.as_json) {
     std::cout << offload::to_json(programs) << '\n';
@@ -113,7 +138,7 @@ int show_descriptors(const arguments& a, const score& s) {
     std::cout << offload::to_text(p);
     for (const offload::sequence& q : p.sequences) total += q.descriptors.size();
   }
-  std::cout << '\n' << proved << "; " << plural(total, "descriptor") << " for " << plural(v.steps, "step") << '\n';
+  std::cout << '\n' << proof.says << "; " << plural(total, "descriptor") << " for " << plural(v.steps, "step") << '\n';
   return exit_ok;
 }
 
