@@ -40,9 +40,9 @@ struct packet_buffer_statistics {
   std::size_t capacity = 0;    // packets the credits should be sized for: 100 %
   std::size_t limit = 0;       // capacity + reserve: put() refuses beyond
   std::size_t size = 0;        // packets waiting now
-  std::size_t high_water = 0;  // most packets that ever waited
+  std::size_t high_water = 0;  // most packets that were ever there, those that are being read among them
   std::size_t refused = 0;     // put() calls that found the buffer full
-  double fill = 0;             // size / capacity; above 1 the reserve is in use
+  double fill = 0;             // occupied() / capacity; above 1 the reserve is in use
   double average_fill = 0;     // mean of the fill right after each successful put()
 };
 
@@ -76,6 +76,7 @@ public:
         valid_{std::move(other.valid_)},
         entries_{std::move(other.entries_)},
         size_{std::exchange(other.size_, 0)},
+        reading_{std::exchange(other.reading_, 0)},
         high_water_{other.high_water_},
         refused_{other.refused_},
         puts_{other.puts_},
@@ -92,16 +93,16 @@ public:
     if (limit_ == 0) return false;
     const std::size_t slot = probe(key);
     if (is_valid(slot)) return false;
-    if (size_ == limit_) {
+    if (occupied() == limit_) {
       ++refused_;
       return false;
     }
     ::new (static_cast<void*>(&entries_[slot])) entry{key, std::move(value)};
     set_valid(slot);
     ++size_;
-    high_water_ = std::max(high_water_, size_);
+    high_water_ = std::max(high_water_, occupied());
     ++puts_;
-    sum_of_sizes_ += static_cast<double>(size_);
+    sum_of_sizes_ += static_cast<double>(occupied());
     return true;
   }
 
@@ -114,6 +115,15 @@ public:
     erase(slot);
     return value;
   }
+
+  /// As take(), but the packet's place stays occupied until end_reading(): whoever has it is still reading it.
+  [[nodiscard]] std::optional<Value> begin_reading(const packet_key& key) {
+    auto value = take(key);
+    reading_ += value.has_value();
+    return value;
+  }
+  /// @pre a begin_reading() that has given something, for each
+  void end_reading() noexcept { --reading_; }
 
   [[nodiscard]] Value* find(const packet_key& key) {
     if (size_ == 0) return nullptr;
@@ -156,6 +166,8 @@ public:
   // -- fill ---------------------------------------------------------------------------------------
 
   std::size_t size() const noexcept { return size_; }
+  /// Places that no other packet can have: of those that wait, and of those that are being read.
+  std::size_t occupied() const noexcept { return size_ + reading_; }
   bool empty() const noexcept { return size_ == 0; }
   std::size_t capacity() const noexcept { return capacity_; }
   /// Capacity plus reserve: the most packets it ever holds.
@@ -168,7 +180,7 @@ public:
             size_,
             high_water_,
             refused_,
-            static_cast<double>(size_) / whole,
+            static_cast<double>(occupied()) / whole,
             puts_ == 0 ? 0.0 : sum_of_sizes_ / static_cast<double>(puts_) / whole};
   }
 
@@ -217,7 +229,7 @@ private:
   std::size_t mask_;
   std::unique_ptr<std::uint64_t[]> valid_;
   std::unique_ptr<storage[]> entries_;
-  std::size_t size_ = 0;
+  std::size_t size_ = 0, reading_ = 0;
   std::size_t high_water_ = 0;
   std::size_t refused_ = 0;
   std::size_t puts_ = 0;

@@ -242,7 +242,6 @@ private:
       }
       const std::int64_t end = work_ends(p, *done);
       p.busy[u] = true;
-      if (done->takes && p.is_nic && p.node == root_) reading_ += static_cast<double>(end - now_);
       events_.push(end, {kind::unit, who, u});
       ++outcome_.steps;
       send(who, end - now_);
@@ -378,9 +377,7 @@ private:
     const auto& root = performers_[static_cast<std::size_t>(root_) * each_];
     if (root) {
       const offload_nic& nic = *root->state;
-      // A packet has its place until it is read through.
-      const double room = static_cast<double>(now_) * static_cast<double>(nic.statistics().capacity) * path_.units;
-      outcome_.buffer_fill = room > 0 ? reading_ / room : 0;
+      outcome_.buffer_fill = 0;
       for (int u = 0; u < path_.units; ++u) outcome_.buffer_fill += nic.average_fill(u, now()) / path_.units;
     }
     outcome_.trace = hash_.state;
@@ -413,7 +410,6 @@ private:
   std::vector<offload_response> responses_;
   std::vector<std::uint32_t> free_packets_, free_responses_;
   std::int64_t now_ = 0;
-  double reading_ = 0;    ///< picoseconds that the root's units spent on packets
   std::size_t open_ = 0;  ///< jobs that have not ended
   word_hash hash_;
   virtual_jobs_outcome outcome_;

@@ -126,3 +126,24 @@ TEST_CASE("regular keys spread over the hash") {
   // 1024 keys thrown at 1024 slots hit 1 - 1/e of them, about 647; fewer than 560 is out of the question by chance.
   CHECK(slots.size() > 560);
 }
+
+TEST_CASE("packet buffer: what is being read keeps its place, and the buffer never holds more than its limit") {
+  packet_buffer<packet> buffer{8};
+  REQUIRE(buffer.limit() == 9);
+  for (std::uint32_t k = 0; k < 9; ++k) REQUIRE(buffer.put({0, k, 0, 0}, std::make_unique<std::uint64_t>(k)));
+  CHECK_FALSE(buffer.begin_reading({1, 0, 0, 0}));
+  const auto read = buffer.begin_reading({0, 3, 0, 0});
+  REQUIRE(read);
+  CHECK(**read == 3);
+  CHECK(buffer.size() == 8);
+  CHECK(buffer.occupied() == 9);
+  CHECK(buffer.statistics().fill == 9.0 / 8);
+  CHECK_FALSE(buffer.contains({0, 3, 0, 0}));
+  auto next = std::make_unique<std::uint64_t>(9);
+  CHECK_FALSE(buffer.put({0, 9, 0, 0}, std::move(next)));
+  CHECK(next != nullptr);  // NOLINT(bugprone-use-after-move): what is refused was not taken
+  buffer.end_reading();
+  CHECK(buffer.occupied() == 8);
+  CHECK(buffer.put({0, 9, 0, 0}, std::move(next)));
+  CHECK(buffer.statistics().high_water == 9);
+}

@@ -164,7 +164,13 @@ void offload_nic::remove(std::uint32_t name, bool well, picoseconds now) {
 // -- units ------------------------------------------------------------------------------------------------------------
 
 std::optional<offload_work> offload_nic::work(int which, picoseconds now) {
-  auto& ready = units_[static_cast<std::size_t>(which)].ready;
+  unit& u = units_[static_cast<std::size_t>(which)];
+  if (u.reads) {
+    note_fill(u, now);
+    u.buffer.end_reading();
+    u.reads = false;
+  }
+  auto& ready = u.ready;
   while (!ready.empty()) {
     run& r = *ready.front();
     ready.pop_front();
@@ -325,7 +331,8 @@ offload_statistics offload_nic::statistics() const {
 double offload_nic::average_fill(int which, picoseconds now) const {
   const unit& u = units_[static_cast<std::size_t>(which)];
   if (now.count() <= 0) return 0;
-  const double so_far = u.filled + static_cast<double>(u.buffer.size()) * static_cast<double>((now - u.since).count());
+  const double so_far =
+      u.filled + static_cast<double>(u.buffer.occupied()) * static_cast<double>((now - u.since).count());
   return so_far / static_cast<double>(now.count()) / static_cast<double>(u.buffer.capacity());
 }
 

@@ -17,10 +17,10 @@
 // one that lacks something is out of the turn until that has come. From its next descriptor a sequence derives the key of the packet
 // that it needs next, so what it takes, and every sum, is in the order of its descriptors whatever order packets arrive in.
 //
-// Memory. Packets wait in the unit's hash buffer, which never grows. A packet that finds it full is refused, and asked for when its turn has
-// come; the one that is needed next has a place of its own in the sequence. So no packet can keep another one for ever from being
-// taken, and jobs that are slow cost others time, not progress. Everything else is bounded by what hosts have posted, which is at most
-// `most_sequences`.
+// Memory. Packets wait in the unit's hash buffer, which never grows. An entry is free again when the unit is through with its packet, which is when it
+// works next. A packet that finds the buffer full is refused, and asked for when its turn has come; the one that is needed next has a place of its own in
+// the sequence. So no packet can keep another one for ever from being taken, and jobs that are slow cost others time, not progress. Everything else is
+// bounded by what hosts have posted, which is at most `most_sequences`.
 //
 // Counters. A pulse has one until its receiver has taken it, and receivers take in the order of their sequences: so all counters may be with
 // pulses that are not to be taken yet. A quarter is left for channels that have none; and where none has come back for a while, all do, for those
@@ -162,7 +162,8 @@ private:
     packet_buffer<stored> buffer;
     std::deque<run*> ready;
     std::size_t sequences = 0;
-    double filled = 0;  ///< packets × picoseconds
+    bool reads = false;  ///< a packet, whose place in the buffer is occupied until the unit works again
+    double filled = 0;   ///< packets × picoseconds
     picoseconds since{0};
   };
   struct out_ref {
@@ -243,7 +244,7 @@ private:
     units_[static_cast<std::size_t>(r.unit)].ready.push_back(&r);
   }
   void note_fill(unit& u, picoseconds now) const {
-    u.filled += static_cast<double>(u.buffer.size()) * static_cast<double>((now - u.since).count());
+    u.filled += static_cast<double>(u.buffer.occupied()) * static_cast<double>((now - u.since).count());
     u.since = now;
   }
 

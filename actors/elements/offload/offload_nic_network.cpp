@@ -84,7 +84,10 @@ std::optional<offload_nic::stored> offload_nic::fetch(run& r, picoseconds now) {
   const offload::awaited_message& m = r.program().awaited[d.awaited + r.source];
   unit& u = units_[static_cast<std::size_t>(r.unit)];
   note_fill(u, now);
-  if (auto there = u.buffer.take(key_of(r.job().id, m.node, m.port, r.code->port, m.seq_id, r.piece))) return there;
+  if (auto there = u.buffer.begin_reading(key_of(r.job().id, m.node, m.port, r.code->port, m.seq_id, r.piece))) {
+    u.reads = true;
+    return there;
+  }
   incoming& c = r.in[r.in_of[d.awaited + r.source - r.awaited]];
   if (c.first_refused <= c.taken) {
     c.first_refused = none_refused;
