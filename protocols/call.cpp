@@ -156,6 +156,10 @@ std::string to_string(const call& c) {
   return text + ')';
 }
 
+namespace {
+bool is_for_nic(const call& c) { return c.report && c.report->planned.find("protocol nic") != std::string::npos; }
+}  // namespace
+
 std::string disagreement(std::span<const call> calls, std::uint64_t sequence) {
   if (calls.empty()) return {};
   if (std::string why = earlier_disagreement(calls, sequence); !why.empty()) return why;
@@ -167,6 +171,12 @@ std::string disagreement(std::span<const call> calls, std::uint64_t sequence) {
            ": the ranks called different operations; all must call the same collective with the same count, type, "
            "op and root, in the same order" +
            table(calls);
+  if (differs([](const call& c) { return c.plan(); }) && differs(is_for_nic))
+    return "operation #" + std::to_string(sequence) +
+           ": the ranks called the same, but some would have it performed by a NIC (engine.offload) and others by "
+           "themselves; with offload = \"auto\" that depends on whether a rank starts the call or waits in it, and all "
+           "must do the same; else all must have the same options, tuning and score files" +
+           table(calls, true);
   if (differs([](const call& c) { return c.plan(); }))
     return "operation #" + std::to_string(sequence) +
            ": the ranks called the same, but planned it differently; all must have the same options, tuning and score "

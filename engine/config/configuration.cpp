@@ -72,6 +72,19 @@ std::string suggestion(std::string_view key) {
   for (const config_setting& s : config_schema())
     if (!is_wild(s.key)) keys.push_back(s.key);
   const std::string_view last = key.substr(key.rfind('.') + 1);
+  // In a table of which there may be several a word that it has, or all that it has: other tables' words are not what it lacks.
+  if (const int list = list_of(key); list >= 0) {
+    const table_list& table = table_lists[static_cast<std::size_t>(list)];
+    std::erase_if(keys, [&](std::string_view k) { return !k.starts_with(table.prefix); });
+    std::string all;
+    for (std::string_view& k : keys) {
+      k.remove_prefix(table.prefix.size());
+      all += (all.empty() ? "" : ", ") + std::string{k};
+    }
+    if (const auto near = closest(last, keys); !near.empty())
+      return "; did you mean " + std::string{table.prefix} + std::string{near} + "?";
+    return "; a [[" + std::string{title_of(table)} + "]] has " + all;
+  }
   // The right word in the wrong table, before a word that only looks alike.
   for (const std::string_view candidate : keys)
     if (candidate.substr(candidate.rfind('.') + 1) == last) return "; did you mean " + std::string{candidate} + "?";

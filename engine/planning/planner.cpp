@@ -175,6 +175,7 @@ offload_prospect planner::offload_of(const call& what, const layout& placement,
           {},
           wants_offload(wish, what, placement.size(), false),
           wants_offload(wish, what, placement.size(), true),
+          wants_offload(offload_wish::automatic, what, placement.size(), true),
           impl_->options.nic != "process"};
 }
 

@@ -59,6 +59,7 @@ struct offload_prospect {
   std::string why_not;           ///< a sentence; empty: it can
   bool blocking = false;         ///< it does by the options, where the caller waits in the call …
   bool started = false;          ///< … and where it goes on
+  bool automatic = false;        ///< where it goes on, it would with `offload = "auto"`
   bool of_host = false;          ///< between processes: engine.nic names the host's NIC process
 };
 

@@ -216,8 +216,8 @@ std::shared_ptr<plan> planner::impl::make_plan_for_nic(const planning_task& task
   if (chosen.who == nullptr) {
     // Who has asked for all hears of the first one that is not, though there was something to do; `troupe explain` tells of each.
     const bool asked = options.offload == "always" && task.ranks() > 1 && !std::exchange(told_of_offload, true);
-    log->log(asked ? spdlog::level::warn : spdlog::level::info, "{}: not offloaded: {}", to_string(task.what),
-             chosen.why_not);
+    log->log(asked ? spdlog::level::warn : spdlog::level::info, "{} of {} ranks: not offloaded: {}",
+             name(task.what.what), task.ranks(), chosen.why_not);  // not its count: that of the task is its class's
     return nullptr;
   }
   const contender& c = *chosen.who;

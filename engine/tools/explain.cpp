@@ -261,7 +261,8 @@ std::string offload_text(const offload_prospect& o, const layout& placement) {
   const std::string how = "with " + o.choreography + ", predicted " + number(o.predicted_seconds * 1e6, 2) + " us";
   if (o.blocking) return "offloaded: " + who + " performs it, " + how + '\n';
   if (o.started) return "offloaded where it is started and not waited for: " + who + " performs it then, " + how + '\n';
-  return "not offloaded: " + who + " could perform it, " + how + ", if engine.offload were always\n";
+  return "not offloaded: " + who + " could perform it, " + how + ", if engine.offload were " +
+         (o.automatic ? "auto, where it is started and not waited for, or always\n" : "always\n");
 }
 
 nlohmann::ordered_json offload_json(const offload_prospect& o) {

@@ -195,7 +195,7 @@ TEST_CASE("what is not offloaded is no news where a rank is alone") {
     return o.err;
   };
   CHECK(told("1") == "");
-  check_says(told("2"), "not offloaded: ");
+  check_says(told("2"), "all_reduce of 2 ranks: not offloaded: ");
 }
 
 TEST_CASE("explain predicts what the NIC takes for a score of one's own") {
@@ -216,6 +216,9 @@ TEST_CASE("processes: explain says whose NIC performs, and why none does") {
     return o.out;
   };
   check_says(of(""), "offloaded: the process's NIC performs it, with ");
+  check_says(run("explain all_reduce --ranks 4 --bytes 1M").out,
+             "if engine.offload were auto, where it is started and not waited for, or always");
+  check_says(run("explain all_reduce --ranks 4 --bytes 1K").out, "if engine.offload were always");
   check_says(of(" --processes 2"), "offloaded: the NIC of rank 0's process performs it, with ");
   for (const char* where : {" --processes 2x1", " --processes 2x2"})
     check_says(of(where), "offloaded: the NIC of each host's first process performs it, with ");

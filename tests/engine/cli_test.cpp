@@ -256,6 +256,10 @@ TEST_CASE("show --descriptors: what NICs would be given, for people and for prog
   CHECK(gather["bytes"] == 8192);
   // Longer than a packet, so its packets say where they belong.
   CHECK(all[1]["sequences"][0]["descriptors"][0]["SwapRemoteAddr"] == true);
+  check_says(run("show ring --ranks 4 --descriptors --block 64K").out, "proved: the descriptors perform the score");
+  check_says(
+      run("show ring --ranks 4 --descriptors --block 16M").out,
+      "not proved for this size, but for blocks of 5 elements in packets of one: the descriptors perform the score");
   check_refused(run("show ring --ranks 4 --block 1K"), {"--block is the size of the blocks of --descriptors"});
   check_refused(run("show ring --ranks 4 --descriptors --block 1001"), {"no multiple"});
   check_refused(run("show ring --ranks 4 --descriptors --lowered"), {"--lowered would do nothing"});

@@ -232,7 +232,9 @@ TEST_CASE("study, inputs: what is wrong with a job is told at its line") {
   const std::string two = "[study]\nranks = 4\n[[study.job]]\ncalls = \"barrier\"\n[[study.job]]\n";
   const std::vector<std::pair<std::string, std::string>> second{
       {"ranks = 2\n", "s.toml:5: this [[study.job]] has no calls"},
-      {"calls = \"barrier\"\nrank = 2\n", "s.toml:7: unknown key study.job.rank"},
+      {"calls = \"barrier\"\nrank = 2\n", "s.toml:7: unknown key study.job.rank; did you mean study.job.ranks?"},
+      {"collective = \"barrier\"\n",
+       "s.toml:6: unknown key study.job.collective; a [[study.job]] has name, calls, ranks"},
       {"calls = \"barrier\"\nrounds = 0\n", "s.toml:7: study.job.rounds is"},
       {"name = \"b\"\ncalls = \"all_redce 4K\"\n", "s.toml:7: b: calls: a job performs no"},
       {"name = \"b\"\ncalls = \"all_reduce 4K by rign\"\n", "s.toml:7: b: calls: there is no choreography \"rign\""},

@@ -6,8 +6,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <optional>
 #include <random>
+#include <span>
+#include <string>
+#include <vector>
 
 #include "actors/ports/nic/nic_between.hpp"
 #include "protocols/offload/packed_programs.hpp"
@@ -26,6 +30,7 @@ struct two_processes {
   bool maps = false;  ///< both map all memory; else it is copied
   bool home_ended = false, home_lost = false, other_ended = false, refuses = false;
   int copies = 0, ends = 0;
+  std::function<void(std::span<std::byte>)> spoils;  ///< what was copied
   rank_t home = 0;
   doorbell bells[2];
 };
@@ -58,6 +63,7 @@ private:
     if (of_.refuses) throw error(errc::io, "the system copies nothing");
     ++of_.copies;
     if (!of_.other_ended) std::memcpy(to, from, n);
+    if (of_.spoils) of_.spoils({to, n});
     return !of_.other_ended;
   }
   std::string why_refused(rank_t) const override { return "the system copies nothing"; }
@@ -466,6 +472,45 @@ TEST_CASE("nic between: descriptors that reach beyond what a rank has posted, or
   REQUIRE(unread.of(1).ended.size() == 1);
   CHECK(unread.of(1).ended[0].second->text == "the NIC refuses its descriptors: they did not come");
   CHECK(unread.desk.empty());
+}
+
+TEST_CASE(
+    "nic between: descriptors that no NIC can perform fail the operation with a sentence, and the next one is well") {
+  using programs = std::vector<offload::rank_program>;
+  const auto said = [](auto change) {
+    hosted_job j{3};
+    j.both.spoils = [&](std::span<std::byte> copied) {
+      auto all = offload::unpack(copied);
+      if (!all) return;  // a rank's data
+      change(*all);
+      const std::vector<std::byte> bytes = offload::pack(*all);
+      REQUIRE(bytes.size() == copied.size());
+      std::ranges::copy(bytes, copied.begin());
+    };
+    for (rank_t r = 0; r < 3; ++r) j.post(r, 0);
+    j.finish();
+    REQUIRE(j.of(2).ended.size() == 1);
+    REQUIRE(j.of(2).ended[0].second);
+    CHECK(j.all_are(-1));
+    CHECK(j.desk.empty());
+    return j.of(2).ended[0].second->text;
+  };
+  const auto has = [](const std::string& text, const char* part) {
+    CHECK_MESSAGE(text.find(part) != std::string::npos, text);
+  };
+  has(said([](programs& all) { all[1].sequences[0].descriptors.back().collective_end = false; }), "CollEndFlag");
+  has(said([](programs& all) { all[1].sequences[0].port = 2053; }), "there is no port 2053");
+  has(said([](programs& all) { all[1].sequences[0].descriptors[0].own = {}; }), "its own data are no elements");
+  has(said([](programs& all) {
+        all[1].sequences[0].port = all[0].sequences[0].port;
+        for (offload::descriptor& d : all[1].sequences[0].descriptors) d.source_port = all[0].sequences[0].port;
+        all[1].sequences[0].descriptors.back().dest_port = all[0].sequences[0].port;
+      }),
+      "another rank has port");
+  has(said([](programs& all) { all[1].sequences[0].descriptors[0].dest_port = 77; }),
+      "it sends to a port that nobody has");
+  has(said([](programs& all) { all[1].at.node = 5, all[1].sequences[0].descriptors.back().dest_node = 5; }),
+      "is on another node");
 }
 
 TEST_CASE("nic between: a home without ranks that has ended fails what it has not answered, gives back what was "

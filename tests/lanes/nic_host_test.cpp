@@ -54,8 +54,8 @@ TEST_CASE("the NIC process goes on with a process that names one that has ended"
 TEST_CASE("the NIC process refuses who is there already, and another build") {
   service_here service;
   nic_host_link mine{service.address(), {build, 78, 0, 2}, soon(), 60s};
-  CHECK_THROWS_AS(nic_host_link(service.address(), {build, 78, 0, 2}, soon(), 60s),
-                  const error&);  // it is there already
+  CHECK_THROWS_WITH_AS(nic_host_link(service.address(), {build, 78, 0, 2}, soon(), 60s),
+                       doctest::Contains("are of several hosts by name; give them one TROUPE_HOST"), error);
   CHECK_THROWS_AS(nic_host_link(service.address(), {build + 1, 78, 1, 2}, soon(), 60s), const error&);
   CHECK_FALSE(mine.hung_up());
 }

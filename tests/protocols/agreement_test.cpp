@@ -5,6 +5,7 @@
 
 #include <doctest/doctest.h>
 
+#include <array>
 #include <deque>
 #include <functional>
 #include <map>
@@ -480,6 +481,23 @@ call behind(rank_t root) {
   return c;
 }
 }  // namespace
+
+TEST_CASE("a call that some ranks would give to a NIC: what may be different is said") {
+  const auto planned = [](std::uint64_t plan, const char* how) {
+    call c = some_call();
+    call_report report;
+    report.plan = plan;
+    report.planned = how;
+    c.report = std::make_shared<call_report>(report);
+    return c;
+  };
+  const call by_nic = planned(1, "ring, protocol nic (1)"), itself = planned(2, "ring, protocol simple (2)");
+  CHECK(disagreement(std::array{by_nic, itself}, 5).find("whether a rank starts the call or waits in it") !=
+        std::string::npos);
+  CHECK(disagreement(std::array{planned(3, "ring, protocol ll (3)"), itself}, 5).find("planned it differently") !=
+        std::string::npos);
+  CHECK(disagreement(std::array{by_nic, by_nic}, 5).empty());
+}
 
 TEST_CASE("what ran ahead and differs ends the communicator, whether it is found with a later call or by itself") {
   recording out;

@@ -324,8 +324,12 @@ void nic_host_service::hidden::greet(connection& from) {
                 "process " + std::to_string(w.number) + " of " + std::to_string(w.processes) + " is none of several");
   auto& job = jobs[w.job];
   if (!job) job = std::make_unique<job_on_host>(w.processes);
+  // Processes are numbered host by host, so those of two hosts by name have the same numbers.
   if (job->processes() != w.processes || !job->present.insert(w.number).second)
-    throw error(errc::invalid_argument, "process " + std::to_string(w.number) + " of the job is there already");
+    throw error(errc::invalid_argument,
+                "it serves one host, and has process " + std::to_string(w.number) +
+                    " of a host of this job already: the job's processes on this machine are of several hosts by name; "
+                    "give them one TROUPE_HOST, or leave out --nicd and engine.nic");
   from.job = w.job;
   from.number = w.number;
   from.greeted = true;

@@ -338,6 +338,8 @@ int run(const arguments& a) {
   if (!a.csv.empty()) write_text(a.csv, study_csv(result, sweeps));
   if (!a.json.empty()) write_text(a.json, study_json(result, sweeps));
   if (!a.report.empty()) write_text(a.report, study_page(std::vector{study_json(result, sweeps)}));
+  if (!a.trace.empty() && result.on && result.on->nics)
+    throw error(errc::unsupported, "there is no trace: what NICs do, and hosts beside them, is not recorded");
   if (!a.trace.empty() && !result.shown_row()->recording)
     throw error(errc::unsupported, "the run has too many steps for a trace; take fewer ranks or a smaller size");
   if (!a.trace.empty()) write_text(a.trace, study_trace(result));
