@@ -260,8 +260,7 @@ void traffic::find_ways(const part& p, std::size_t first) {
     for (const element_index at : way) {
       const element_class& of = on_.class_of(at);
       handshake = std::max(handshake, of.handshake.count());
-      if (of.window > 0 && (c.window == 0 || of.window < c.window))
-        c.window = static_cast<std::uint16_t>(of.window);
+      if (of.window > 0 && (c.window == 0 || of.window < c.window)) c.window = static_cast<std::uint16_t>(of.window);
     }
     add_hops(c, way, enters ? 0 : p.latency, handshake);
     if (p.on->routing == path_choice::adaptive && !by_switch) find_choices(p, i);

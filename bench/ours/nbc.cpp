@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Row 35 of the target table: collectives that are started, computed beside, and waited for (harness/nbc.hpp). A line of JSON a point.
 //   nbc OFFLOAD RANKS SECONDS POINT...      nbc auto 2 0.1 all_reduce:65536 broadcast:1048576
-// A thread a rank; OFFLOAD as engine.offload: never, auto or always. RANKS `join`: a process a rank, `shared`: with data in memory that all map
+// A thread a rank; OFFLOAD as engine.offload: never, auto or always. RANKS `1x2`: one thread begins and waits for two ranks, so that of two cores
+// one is free for the NIC. RANKS `join`: a process a rank, `shared`: with data in memory that all map
 //   troupe launch -n 2 --no-prefix nbc auto join 0.1 all_reduce:1048576
 
 #include "bench/harness/nbc.hpp"
@@ -76,6 +77,26 @@ private:
   troupe::request request_;
 };
 
+/// Two ranks of one thread.
+class both {
+public:
+  both(std::vector<troupe::communicator>& comms, const point& p, std::pmr::memory_resource* memory) {
+    for (troupe::communicator& comm : comms) ranks_.emplace_back(comm, nullptr, p, memory);
+  }
+  void begin() {
+    for (member& m : ranks_) m.begin();
+  }
+  void wait() {
+    for (member& m : ranks_) m.wait();
+  }
+  void barrier() {}
+  double largest(double mine) { return mine; }
+  double wrong() const { return ranks_[0].wrong() + ranks_[1].wrong(); }
+
+private:
+  std::vector<member> ranks_;
+};
+
 void measure_all(troupe::communicator& comm, shared* with, const std::vector<point>& points, double seconds,
                  std::pmr::memory_resource* memory) {
   for (const point& p : points) {
@@ -102,6 +123,14 @@ int main(int argc, char** argv) try {
     troupe::communicator comm = engine.join();
     const auto shared_memory = engine.memory();
     measure_all(comm, nullptr, points, seconds, where == "shared" ? shared_memory.get() : ordinary);
+    return 0;
+  }
+  if (where == "1x2") {
+    auto comms = engine.communicators(2);
+    for (const point& p : points) {
+      both m{comms, p, ordinary};
+      std::printf("%s\n", bench::nbc::measure(m, p, seconds).c_str()), std::fflush(stdout);
+    }
     return 0;
   }
   shared with{ranks};
