@@ -2,10 +2,8 @@
 #include "protocols/offload/descriptor_form.hpp"
 
 #include <algorithm>
-#include <array>
 #include <bitset>
 #include <limits>
-#include <memory>
 
 namespace troupe::offload {
 

@@ -224,7 +224,7 @@ private:
     if (of.has_data != d.swap_local_data) throw difference{"takes a token for data, or data for a token"};
     if (of.elements != d.elements)
       throw difference{"meets a message of " + text(of.elements) + " elements where it expects " + text(d.elements)};
-    const packet taken = std::move(of.ready[me().piece]);
+    packet taken = std::move(of.ready[me().piece]);
     learn(me().known, taken.known);
     if (taken.from) release(*taken.from);
     if (++of.taken == pieces_of(d)) {
@@ -232,7 +232,7 @@ private:
       c.credits.push_back(me().known);
     }
     if (!d.swap_local_data) return held;
-    if (!held) return taken.carried;
+    if (!held) return std::move(taken.carried);
     if (!d.reduce) throw difference{"several messages take the place of the same data"};
     for (std::size_t k = 0; k < held->size(); ++k)
       (*held)[k] =

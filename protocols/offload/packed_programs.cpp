@@ -14,7 +14,7 @@ struct list_head {
   std::uint64_t magic, ranks;
 };
 constexpr std::uint64_t magic = 0x31736d6172676f72;  // "rograms1"
-/// More than any host has: 1 TiB.
+/// A limit, so that sums of sizes do not wrap: 1 TiB.
 constexpr std::size_t most_scratch_bytes = std::size_t{1} << 40;
 
 struct program_head {

@@ -146,6 +146,58 @@ via = ["up {from}", "core", "down {to}"]
   CHECK(bound_of(read_machine(with, "m.toml", {}), collective::all_reduce) == about(whole, 10e3));
 }
 
+TEST_CASE(
+    "bounds: the ways to a switch that adds up count, where they are faster or shorter than those between ranks") {
+  const hardware h = read_machine(R"(
+ranks = 4
+[class.port]
+bandwidth = "1GB/s"
+latency = "1us"
+[class.core]
+latency = "10us"
+[class.fast]
+bandwidth = "10GB/s"
+latency = "1us"
+[[element]]
+for = { r = "ranks" }
+class = "port"
+name = "up {r}"
+pair = "down {r}"
+[[element]]
+for = { r = "ranks" }
+class = "fast"
+name = "switch up {r}"
+pair = "switch down {r}"
+[[element]]
+class = "core"
+name = "core"
+[[route]]
+via = ["up {from}", "core", "down {to}"]
+[[switch]]
+server = 0
+up = ["switch up {rank}"]
+down = ["switch down {rank}"]
+)",
+                                  "switch.toml", {});
+  CHECK(bound_of(h, collective::all_reduce) <= 1.001 * whole / 11e3);  // both ports of a rank
+  job j;
+  j.bytes = 64;
+  j.kind.what = collective::all_reduce;
+  CHECK(bounds_of(h, cuts_of(h), j.kind, shape_of(j, h.ranks), 4, 0).latency_us <= 2);
+}
+
+TEST_CASE("bounds: channels beyond the second have ways of their own, too") {
+  const auto rails = [](const std::string& which, int count) {
+    return read_machine("ranks = 2\n[class.rail]\nbandwidth = \"1GB/s\"\n[[element]]\nfor = { r = \"ranks\", k = \"" +
+                            std::to_string(count) +
+                            "\" }\nclass = \"rail\"\nname = \"rail {r} {k}\"\n[[route]]\nvia = [\"rail {from} {" +
+                            which + "}\"]\n",
+                        "rails.toml", {});
+  };
+  CHECK(bound_of(rails("(channel / 2) % 2", 2), collective::all_to_all) == about(whole / 2, 2e3));
+  CHECK(bound_of(rails("channel % 32", 32), collective::all_to_all) == about(whole / 2, 32e3));
+}
+
 TEST_CASE("least cuts: every way is cut, and no cheaper set does that to the graph of the ways") {
   std::mt19937_64 random(seed() + 5);
   for (int round = 0; round < 300; ++round) {

@@ -7,6 +7,7 @@
 
 #include <doctest/doctest.h>
 
+#include <fstream>
 #include <iterator>
 #include <memory>
 #include <string>
@@ -79,6 +80,23 @@ bool many_is_right(op_kind kind, std::size_t count, std::size_t inputs, std::siz
 }
 
 }  // namespace
+
+#if defined(__x86_64__)
+TEST_CASE("the kernels use the instruction sets that the system says the processor has") {
+  std::ifstream in{"/proc/cpuinfo"};
+  std::string line;
+  while (std::getline(in, line) && line.rfind("flags", 0) != 0) {}
+  if (line.empty()) return;  // a system that does not say
+  const auto has = [&line](const char* flag) {
+    return (line + " ").find(" " + std::string{flag} + " ") != std::string::npos;
+  };
+  const bool avx2 = has("avx2") && has("fma") && has("bmi1") && has("bmi2") && has("f16c") && has("abm");
+  const bool avx512 = avx2 && has("avx512f") && has("avx512vl") && has("avx512dq") && has("avx512bw");
+  const std::string used = troupe::detail::instruction_set();
+  CHECK(used == (avx512 ? "AVX3" : avx2 ? "AVX2" : used));
+  if (!avx2) CHECK((used != "AVX2" && used != "AVX3"));
+}
+#endif
 
 TEST_CASE("every instruction set reduces like the plain loops and touches nothing else: every remainder") {
   random_engine random{seed()};

@@ -74,8 +74,8 @@ struct offload_config {
       8192;            ///< C: what the network reduces at once; longer reductions are cut into pulses
   int pulses = 4;      ///< k: of a message under way, each of ⌈C/k⌉ elements
   int counters = 256;  ///< of the pulse controller: one for each pulse under way
-  /// While senders wait for a counter and none has come back for so long, all that are held come back: what they stand for may not be taken
-  /// before what the others would send.
+  /// While senders wait for a counter and nothing is taken for so long, all counters come back: what they stand for may not be taken before
+  /// what the others would send.
   picoseconds counter_retry{std::chrono::microseconds{100}};
   picoseconds longest_counter_wait{std::chrono::seconds{1}};  ///< of a sender; then its operation fails
   picoseconds resend{std::chrono::milliseconds{20}};  ///< silence after which packets are sent again; doubles up to

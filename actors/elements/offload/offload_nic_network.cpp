@@ -121,6 +121,7 @@ void offload_nic::respond(const offload_response& came, picoseconds now) {
     give_back(c->rewind(), now);
   }
   if (c->taken() > before) {
+    counters_moved_ = now;
     c->silence = config_.resend;
     wake(*r);  // a credit, or its end
   }
@@ -224,7 +225,7 @@ void offload_nic::give_back(int counters, picoseconds now) {
   }
 }
 
-/// Those who had them ask again, behind those who wait.
+/// Those who had them need new ones for what they send next, behind those who wait. Nothing is sent again: a link may still refer to it.
 void offload_nic::take_counters_back(picoseconds now) {
   std::vector<out_ref> had;
   int back = 0;
@@ -234,7 +235,7 @@ void offload_nic::take_counters_back(picoseconds now) {
   std::sort(had.begin(), had.end(), [](const out_ref& a, const out_ref& b) {
     return std::pair{a.of->serial, a.channel} < std::pair{b.of->serial, b.channel};
   });
-  for (const out_ref& c : had) back += c->rewind();
+  for (const out_ref& c : had) back += c->let_go();
   give_back(back, now);
   for (const out_ref& c : had) activate(c);
 }

@@ -30,7 +30,7 @@ offload_config nic_config() {
   // Nothing is lost, here or on a link, so nothing is sent again of itself.
   c.resend = c.longest_resend = std::chrono::hours{1};
   c.longest_counter_wait = std::chrono::seconds{30};
-  c.counter_retry = std::chrono::milliseconds{1};  // longer than a response takes, from another host, too
+  c.counter_retry = std::chrono::milliseconds{1};
   // next_line() and next_across() see to that they are few.
   c.most_sequences = std::size_t{offload::most_jobs} * offload::most_ports;
   return c;

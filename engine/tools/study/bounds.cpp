@@ -30,6 +30,7 @@ public:
         ways_(distinct_channels(on)),
         stride_(std::max(1, static_cast<int>(std::int64_t{on.ranks} * on.ranks * ways_ / most_ways))) {
     for (int r = 0; r < on.ranks; r += stride_) look_at(r);
+    fastest_ = std::min(fastest_, least_up_ + least_down_);
   }
 
   int stride() const { return stride_; }
@@ -70,7 +71,28 @@ private:
         else lasts.push_back(way.back());
       }
     }
+    // What a switch adds up, or copies, may have ways of its own.
+    for (int which = 0; which < static_cast<int>(on_.switches.size()); ++which) {
+      const int server = on_.switches[static_cast<std::size_t>(which)].server;
+      if (server >= 0 && on_.arrangement.server_of(rank) != server) continue;
+      on_.switch_route(rank, which, true, way);
+      if (way.empty()) free_out = true;
+      else firsts.push_back(way.front());
+      latency = std::min(latency, latency_by_first(way));
+      least_up_ = std::min(least_up_, latency_along(way));
+      on_.switch_route(rank, which, false, way);
+      if (way.empty()) free_in = true;
+      else lasts.push_back(way.back());
+      least_down_ = std::min(least_down_, latency_along(way));
+    }
     rates_.push_back({free_out ? unlimited : sum_of(firsts), free_in ? unlimited : sum_of(lasts), latency});
+  }
+
+  /// Microseconds, without overheads and handshakes.
+  double latency_along(const std::vector<element_index>& way) const {
+    picoseconds sum{0};
+    for (const element_index e : way) sum += on_.class_of(e).latency;
+    return static_cast<double>(sum.count()) / 1e6;
   }
 
   double latency_by_first(const std::vector<element_index>& way) const {
@@ -101,6 +123,7 @@ private:
   int stride_;
   std::vector<port_rates> rates_;
   double fastest_ = unlimited;
+  double least_up_ = unlimited, least_down_ = unlimited;  ///< of ways to a switch that reduces, and from one
 };
 
 /// Bytes that a rank must send and receive.

@@ -21,10 +21,11 @@ namespace {
 
 constexpr double unlimited = machine_cut::unlimited;
 constexpr std::size_t most_ways = 1 << 20;
-/// Where ways differ by channel: so many are looked at. More than any machine has ways in parallel.
-constexpr int most_channels = 16;
-/// Pairs of ranks at which it is looked whether ways differ by channel: all up to 64 ranks, of more those of some senders.
-constexpr int most_compared = 4096;
+/// Where ways differ by channel: as many are looked at as have a way of their own between some pairs of ranks, of so many channels …
+constexpr int most_channels = 64;
+/// … between so many pairs. Whether the first two channels differ is looked at for all pairs up to 64 ranks, of more for those of some senders; if
+/// they do there alone, so many channels are looked at.
+constexpr int most_scanned = 64, most_compared = 4096, least_channels = 16;
 /// Arcs that are looked at for least cuts: some 10 ms.
 constexpr std::int64_t most_work = 3'000'000;
 
@@ -494,16 +495,26 @@ private:
 
 int distinct_channels(const hardware& on) {
   const std::int64_t pairs = std::int64_t{on.ranks} * on.ranks;
-  const auto step = static_cast<int>((pairs + most_compared - 1) / most_compared);
+  int found = 1;
   std::vector<element_index> one, other;
-  for (int from = 0; from < on.ranks; from += step)
+  for (std::int64_t k = 0; k < std::min<std::int64_t>(pairs, most_scanned) && on.ranks > 1; ++k) {
+    const auto from = static_cast<int>(k * 7919 % on.ranks);
+    const auto to = static_cast<int>((from + 1 + k * 104'729 % (on.ranks - 1)) % on.ranks);
+    std::set<std::vector<element_index>> known;
+    for (int channel = 0; channel < most_channels; ++channel) {
+      on.route(from, to, channel, one);
+      if (known.insert(one).second) found = std::max(found, channel + 1);
+    }
+  }
+  const auto step = static_cast<int>((pairs + most_compared - 1) / most_compared);
+  for (int from = 0; from < on.ranks && found == 1; from += step)
     for (int to = 0; to < on.ranks; ++to) {
       if (from == to) continue;
       on.route(from, to, 0, one);
       on.route(from, to, 1, other);
-      if (one != other) return most_channels + (on.routing == path_choice::adaptive ? on.paths : 0);
+      if (one != other && found == 1) found = least_channels;
     }
-  return 1;
+  return found == 1 ? 1 : found + (on.routing == path_choice::adaptive ? on.paths : 0);
 }
 
 std::vector<machine_cut> cuts_of(const hardware& on) {

@@ -21,8 +21,8 @@ struct machine_cut {
   double latency = unlimited;
 };
 
-/// So many channels' ways are all that a message may take: 1 where channels make no difference, which is looked at for all pairs of up to 64 ranks, of
-/// more for those of some senders.
+/// So many channels' ways are all that a message may take, as far as is looked: 64 channels between some pairs of ranks. 1 where channels make no
+/// difference, which is looked at for all pairs of up to 64 ranks, of more for those of some senders.
 int distinct_channels(const hardware& on);
 
 /// All ranks, each rank, and a set for every element: the ranks whose messages pass it (those under a leaf switch for its uplinks), and, where it

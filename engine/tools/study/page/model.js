@@ -205,7 +205,6 @@ class study_run {
     return kind ? [kind_spent[kind] ?? kind, kind] : ["in ranks", "send"];
   }
 
-  /** Ranks by server, as the scenario's layout or the ranks' names tell; one nameless group if neither does. */
   /** Ranks in a row of a torus or a mesh, whose sides the machine says, those of neighbouring numbers first; of three sides so that the picture is about as wide as high. 0: on circles. */
   get columns() {
     const sides = Array.isArray(this.doc.sides) ? this.doc.sides : [];
@@ -214,6 +213,7 @@ class study_run {
     return sides.length > 2 && unlike(sides[0] * sides[1]) <= unlike(sides[0]) ? sides[0] * sides[1] : sides[0];
   }
 
+  /** Ranks by server, as the scenario's layout or the ranks' names tell; one nameless group if neither does. */
   groups() {
     const all = Array.from({length: this.ranks}, (_, r) => r);
     const named = new Map();
