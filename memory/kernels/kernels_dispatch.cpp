@@ -26,7 +26,8 @@ std::int64_t supported_instruction_sets() {
 #if HWY_ARCH_X86
   __builtin_cpu_init();  // looks at what the system saves, too
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi") &&
-      __builtin_cpu_supports("bmi2") && has_f16c_and_lzcnt()) {
+      __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("aes") && __builtin_cpu_supports("pclmul") &&
+      has_f16c_and_lzcnt()) {
     sets |= HWY_AVX2;
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
         __builtin_cpu_supports("avx512bw"))
