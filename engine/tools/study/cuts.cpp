@@ -8,7 +8,6 @@
 #include <iterator>
 #include <limits>
 #include <numeric>
-#include <ranges>
 #include <set>
 #include <span>
 
@@ -133,12 +132,27 @@ private:
   way way_at(std::size_t number) const {
     return way{along_}.subspan(begins_[number], begins_[number + 1] - begins_[number]);
   }
+  class ways {
+  public:
+    struct iterator {
+      const cutter* of;
+      std::size_t number;
+      way operator*() const { return of->way_at(number); }
+      iterator& operator++() { return ++number, *this; }
+      bool operator==(const iterator&) const = default;
+    };
+    ways(const cutter& of, std::size_t first, std::size_t end) : begin_{&of, first}, end_{&of, end} {}
+    iterator begin() const { return begin_; }
+    iterator end() const { return end_; }
+
+  private:
+    iterator begin_, end_;
+  };
   /// Of all channels; none from a rank to itself.
-  auto ways_of(int from, int to) const {
+  ways ways_of(int from, int to) const {
     const std::size_t pair =
         static_cast<std::size_t>(from) * static_cast<std::size_t>(on_.ranks) + static_cast<std::size_t>(to);
-    return std::views::iota(first_way_[pair], first_way_[pair + 1]) |
-           std::views::transform([this](std::size_t number) { return way_at(number); });
+    return {*this, first_way_[pair], first_way_[pair + 1]};
   }
 
   /// Of elements the least latency before them, their overheads included, and from them on, of some ways; by element. Not always of one way: the first
@@ -293,8 +307,12 @@ private:
     return parts;
   }
   bool on_all_ways(int a, int b, element_index e) const {
-    const auto has_it = [e](const way& one) { return std::ranges::find(one, e) != one.end(); };
-    return std::ranges::all_of(ways_of(a, b), has_it) && std::ranges::all_of(ways_of(b, a), has_it);
+    const auto all_have_it = [e](const ways& some) {
+      for (const way one : some)
+        if (std::ranges::find(one, e) == one.end()) return false;
+      return true;
+    };
+    return all_have_it(ways_of(a, b)) && all_have_it(ways_of(b, a));
   }
 
   double rate_of(element_index at) const {

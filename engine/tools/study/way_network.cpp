@@ -40,7 +40,7 @@ bool way_network::finish() {
   for (element_index e = 0; e < static_cast<element_index>(rates_.size()); ++e)
     followed_.push_back(static_cast<std::uint64_t>(into(e)) << 32 | static_cast<std::uint32_t>(out_of(e)));
   std::ranges::sort(followed_);
-  followed_.erase(std::ranges::unique(followed_).begin(), followed_.end());
+  followed_.erase(std::unique(followed_.begin(), followed_.end()), followed_.end());
   if (followed_.size() > most_arcs) return false;
 
   const auto from = [](std::uint64_t pair) { return static_cast<std::size_t>(pair >> 32); };
