@@ -315,10 +315,12 @@ TEST_CASE("offload nic: 256 jobs of 8 ranks and 16 counters end well, whoever ha
     const char* choreography;
     collective what;
     std::size_t count;
+    double most_unlike;  ///< times that the last job takes as long as the first
   };
-  for (const task& t : {task{"one_shot", collective::all_reduce, 30},
-                        {"binomial", collective::reduce, 100},
-                        {"double_binary_tree", collective::all_reduce, 100}}) {
+  // Wanted are 2. Of double_binary_tree's jobs, whose ranks wait for one another's counters, up to 2.8 was seen.
+  for (const task& t : {task{"one_shot", collective::all_reduce, 30, 2},
+                        {"binomial", collective::reduce, 100, 2},
+                        {"double_binary_tree", collective::all_reduce, 100, 4}}) {
     CAPTURE(t.choreography);
     const score s = written(t.choreography, t.what, 8);
     const std::vector<offload::endpoint> places = offload::behind_one_nic(s);
@@ -331,8 +333,7 @@ TEST_CASE("offload nic: 256 jobs of 8 ranks and 16 counters end well, whoever ha
       }
       REQUIRE(net.run());
       REQUIRE(net.completions.size() == 256 * 8);
-      // A ring's are within 2, above. Of trees, whose ranks wait for one another's counters, up to 2.8 was seen.
-      CHECK(longest_to_shortest(net) <= 4);
+      CHECK(longest_to_shortest(net) <= t.most_unlike);
       for (const auto& call : calls) REQUIRE(call->wrong() == 0);
       CHECK(net.nic(0).statistics().most_counters == 16);
       check_empty(net, 1);

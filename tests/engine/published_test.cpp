@@ -123,6 +123,8 @@ TEST_CASE("published figures: the corrections that the rows themselves show") {
   CHECK(ours_of("spec1.table5.llama.apart") == doctest::Approx(3.67).epsilon(0.01));
 }
 
+constexpr double full = 99;  // % of a hash buffer, on average: beyond, a larger call fills it no more
+
 TEST_CASE("spec 3: one set of constants for all numbers of jobs; reductions gain with size, broadcasts lose up to the "
           "window") {
   for (const char* jobs : {"1", "8", "32"}) {
@@ -151,8 +153,9 @@ TEST_CASE("spec 3: one set of constants for all numbers of jobs; reductions gain
     double before = 0;
     for (const int kib : {4, 8, 16, 32, 48, 64, 128, 256, 384, 512, 768, 1024}) {
       const double fill = ours_of("spec3.fill." + std::to_string(jobs) + "." + std::to_string(kib * 1024));
-      CHECK(fill > 0.99 * before);  // a buffer that is full is no fuller with more
-      CHECK(fill < 111.4);
+      if (before < full) CHECK(fill > before);
+      else CHECK(fill >= full);  // as full as it gets
+      CHECK(fill < 111.2);
       before = fill;
     }
   }
@@ -327,7 +330,7 @@ TEST_CASE("spec 3: hash buffers fill with size and with jobs, and beyond 100 % o
       if (!row.figure.id.starts_with(prefix)) continue;
       CAPTURE(row.figure.id);
       const std::string size = row.figure.id.substr(prefix.size());
-      CHECK(row.ours.value >= 0.99 * smaller);  // as full as it gets, a larger call changes nothing
+      CHECK(row.ours.value >= std::min(smaller, full));
       CHECK(row.ours.value > before[size]);
       CHECK(row.ours.value < 100.0 * 10 / 9 + 1);
       smaller = before[size] = row.ours.value;
