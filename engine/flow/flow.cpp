@@ -27,7 +27,17 @@ flow::~flow() {
   static_cast<void>(try_wait());
 }
 
-const std::string& flow::name() const noexcept { return inside_->name; }
+const std::string& flow::name() const noexcept {
+  static const std::string none;
+  return inside_ ? inside_->name : none;
+}
+
+flow::inside& flow::here() const {
+  if (!inside_)
+    throw error(errc::invalid_argument,
+                "this flow is empty, since it was moved from; use the one that it was moved to");
+  return *inside_;
+}
 
 // -- what is refused ------------------------------------------------------------------------------------------------------
 
@@ -37,6 +47,8 @@ void flow::inside::refuse(const std::string& why) const {
 void flow::inside::refuse(const std::string& node, const std::string& why) const {
   refuse("node " + node + ": " + why);
 }
+
+void flow::refuse(const std::string& node, const std::string& why) const { here().refuse(node, why); }
 
 void flow::inside::check_open() const {
   if (checked) refuse("nothing can be added once it was checked or started; build another flow");
@@ -83,7 +95,7 @@ stream_base flow::inside::make_stream(int node, const stream_type& type) {
 // -- nodes ----------------------------------------------------------------------------------------------------------------
 
 std::optional<stream_base> flow::add(node_description what) {
-  inside& in = *inside_;
+  inside& in = here();
   in.check_open();
   inside::described node;
   for (const stream_base& input : what.inputs) node.inputs.push_back(in.stream_id(input, what.name));
@@ -141,7 +153,7 @@ stream_base flow::inside::add(described node) {
 
 stream_base flow::collect(std::string name, collective what, const stream_base& input, communicator& comm,
                           const op& reduction, const collective_options& options) {
-  inside& in = *inside_;
+  inside& in = here();
   inside::described node = in.of_all_ranks(name, input, comm, options);
   node.kind = what;
   node.reduction = reduction;
@@ -163,7 +175,7 @@ stream_base flow::collect(std::string name, collective what, const stream_base& 
 
 stream_base flow::add_outside(std::string name, std::string kind, const stream_base& input, communicator& comm,
                               std::shared_ptr<flow_outside> by, const collective_options& options) {
-  inside& in = *inside_;
+  inside& in = here();
   inside::described node = in.of_all_ranks(name, input, comm, options);
   if (!by) in.refuse(name, "nobody is named who performs it");
   node.kind = collective::all_reduce;  // as many tiles as it takes, in one block
@@ -176,14 +188,15 @@ stream_base flow::add_outside(std::string name, std::string kind, const stream_b
 }
 
 stream_base flow::promise(std::string name, const stream_type& what) {
-  inside_->check_open();
-  stream_base promised = inside_->make_stream(-1, what);
-  inside_->streams.back().promise = std::move(name);
+  inside& in = here();
+  in.check_open();
+  stream_base promised = in.make_stream(-1, what);
+  in.streams.back().promise = std::move(name);
   return promised;
 }
 
 void flow::fulfil(const stream_base& promised, const stream_base& by) {
-  inside& in = *inside_;
+  inside& in = here();
   in.check_open();
   inside::stream_of& open = in.streams[static_cast<std::size_t>(in.stream_id(promised, "close()"))];
   const int with = in.stream_id(by, "close()");

@@ -47,14 +47,14 @@ struct flow_options {
 ///
 /// The thread that waits for a flow performs its rank's nodes, a tile of each in turn; while nobody waits a thread of the engine does (if it has workers), which begins
 /// some milliseconds later at most. Tiles are passed by reference. A function is called for the tiles of its inputs in the order of their indices, never by two
-/// threads at once, so it may keep a state; it must not wait for anything of the engine. If it has a member begin(), that is called at each start. What it throws ends the run on all ranks.
+/// threads at once, so it may keep a state; it must not wait for anything of the engine. If it has a member begin(), that is called at each start. What either throws ends the run on all ranks.
 ///
 /// A stream holds at most `credit` tiles that not all of its readers have worked on: then its node waits. The first start() (or check()) looks whether all
 /// ports are connected, cycles have a buffer, and, by performing the graph once without any work, whether it comes to its end with that credit. That costs
 /// some steps a tile, once.
 ///
-/// Building throws errc::invalid_argument. One thread at a time uses a flow; cancel() may be called by any. Move-only. It, and what its functions refer
-/// to, must live until wait() has returned or the flow is destroyed, which ends a run that is under way. Its communicators must outlive it.
+/// Building throws errc::invalid_argument, as does what one is asked that was moved from. One thread at a time uses a flow; cancel() may be called by
+/// any. Move-only. It, and what its functions refer to, must live until wait() has returned or the flow is destroyed, which ends a run that is under way. Its communicators must outlive it.
 class TROUPE_API flow {
 public:
   explicit flow(engine& on, std::string name = "flow", flow_options options = {});
@@ -69,7 +69,8 @@ public:
   stream<T> source(std::string name, const tensor_shape& shape, int tiles, F write, stream_options options = {});
 
   /// A tile for each tile of the input, or for one of each of several inputs (from(a, b)): body(tile<const T>…, tile<Out>). Without a shape the
-  /// output's is what body.shape(shapes of the inputs…) says, or else that of the first input; Out is the first input's type unless named.
+  /// output's is what body.shape(shapes of the inputs…) says, or else that of the first input; Out is the first input's type unless named. What
+  /// body.shape throws refuses the node, as does another shape than it says.
   template <element Out, element... T, class F>
   stream<Out> map(std::string name, const streams<T...>& inputs, const tensor_shape& shape, F body,
                   stream_options options = {});
@@ -108,7 +109,7 @@ public:
     fulfil(promised, by);
   }
 
-  /// The end of a stream, or of several: read(tile<const T>…).
+  /// The end of a stream, or of several: read(tile<const T>…). If it has a member check(shapes of the inputs…), what that throws refuses the node.
   template <element... T, class F>
   void sink(std::string name, const streams<T...>& inputs, F read);
   template <element T, class F>
@@ -172,12 +173,16 @@ public:
 private:
   template <class F, class... T>
   tensor_shape shape_of(const std::string& name, const F& body, const streams<T...>& inputs) const;
+  template <class Ask>
+  auto asked(const std::string& name, const Ask& ask) const;
+  [[noreturn]] void refuse(const std::string& node, const std::string& why) const;
   stream_base promise(std::string name, const stream_type& what);
   void fulfil(const stream_base& promised, const stream_base& by);
   stream_base collect(std::string name, collective what, const stream_base& input, communicator& comm,
                       const op& reduction, const collective_options& options);
   static void record(timeline& into, flow_record what);
   struct inside;
+  inside& here() const;
   std::shared_ptr<inside> inside_;
 };
 
@@ -190,6 +195,19 @@ tile<T> tile_of(const tile_place& place, const tensor_shape& shape) {
   return {tensor<T>{reinterpret_cast<T*>(place.data), shape}, place.index};
 }
 
+template <class T>
+using shape_for = tensor_shape;
+/// body.shape(shapes of the inputs…) says what shape the output has.
+template <class F, class... T>
+concept says_shape = requires(const F& body, const shape_for<T>&... of) {
+  tensor_shape{body.shape(of...)};
+};
+/// read.check(shapes of the inputs…) throws if they do not fit.
+template <class F, class... T>
+concept checks_shapes = requires(const F& read, const shape_for<T>&... of) {
+  read.check(of...);
+};
+
 template <class F>
 std::function<void()> begin_of(const std::shared_ptr<F>& body) {
   if constexpr (requires { body->begin(); }) return [body] { body->begin(); };
@@ -197,6 +215,25 @@ std::function<void()> begin_of(const std::shared_ptr<F>& body) {
 }
 
 }  // namespace detail
+
+/// What a function says of the shapes that it is to work on. Throws errc::invalid_argument with the node's name if it refuses them.
+template <class Ask>
+auto flow::asked(const std::string& name, const Ask& ask) const {
+  try {
+    return ask();
+  } catch (const error& e) {
+    refuse(name, e.what());
+  }
+}
+
+template <class F, class... T>
+tensor_shape flow::shape_of(const std::string& name, const F& body, const streams<T...>& inputs) const {
+  if constexpr (detail::says_shape<F, T...>)
+    return asked(name, [&] {
+      return std::apply([&](const auto&... s) { return tensor_shape{body.shape(s...)}; }, inputs.shapes());
+    });
+  else return inputs.shapes()[0];
+}
 
 template <element T, std::invocable<tile<T>> F>
 stream<T> flow::source(std::string name, const tensor_shape& shape, int tiles, F write, stream_options options) {
@@ -215,6 +252,10 @@ stream<Out> flow::map(std::string name, const streams<T...>& inputs, const tenso
                       stream_options options) {
   static_assert(std::is_invocable_v<F&, tile<const T>..., tile<Out>>,
                 "an operator is called as body(tile<const T>..., tile<Out>)");
+  if constexpr (detail::says_shape<F, T...>)
+    if (const tensor_shape says = shape_of(name, body, inputs); says != shape)
+      refuse(name,
+             "it gives tiles of shape " + to_string(says) + ", and is to give tiles of shape " + to_string(shape));
   const auto kept = std::make_shared<F>(std::move(body));
   node_description what{.name = std::move(name), .output = stream_type{datatype_of<Out>, shape, inputs.tiles()}};
   what.inputs = inputs.bases();
@@ -266,6 +307,8 @@ stream<T> flow::buffer(const std::string& name, const stream<T>& input, int lead
 template <element... T, class F>
 void flow::sink(std::string name, const streams<T...>& inputs, F read) {
   static_assert(std::is_invocable_v<F&, tile<const T>...>, "a sink is called as read(tile<const T>...)");
+  if constexpr (detail::checks_shapes<F, T...>)
+    asked(name, [&] { std::apply([&](const auto&... s) { read.check(s...); }, inputs.shapes()); });
   const auto kept = std::make_shared<F>(std::move(read));
   node_description what{.name = std::move(name)};
   what.inputs = inputs.bases();
@@ -275,20 +318,6 @@ void flow::sink(std::string name, const streams<T...>& inputs, F read) {
   };
   what.begin = detail::begin_of(kept);
   static_cast<void>(add(std::move(what)));
-}
-
-template <class F, class... T>
-tensor_shape flow::shape_of(const std::string& name, const F& body, const streams<T...>& inputs) const {
-  const auto shapes = inputs.shapes();
-  if constexpr (requires(tensor_shape s) { body.shape(((void)sizeof(T), s)...); }) {
-    try {
-      return std::apply([&](const auto&... s) { return body.shape(s...); }, shapes);
-    } catch (const error& e) {
-      throw error(errc::invalid_argument, "flow " + this->name() + ", operator " + name + ": " + e.what());
-    }
-  } else {
-    return shapes[0];
-  }
 }
 
 }  // namespace troupe

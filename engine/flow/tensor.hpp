@@ -52,6 +52,13 @@ private:
 /// "4x64", and "one element" for no dimension.
 TROUPE_API std::string to_string(const tensor_shape& shape);
 
+namespace detail {
+[[noreturn]] TROUPE_API void refuse_gaps(const char* taker, const tensor_shape& shape,
+                                         const std::array<std::size_t, tensor_shape::most>& strides);
+/// Throws errc::invalid_argument if they differ. @param what begins the text: "it adds tiles of shape"
+TROUPE_API void check_same(const char* what, const tensor_shape& a, const tensor_shape& b);
+}  // namespace detail
+
 /// A view: as cheap to copy as a span, and like it, it owns nothing. Indices are not checked.
 template <class T>
 class tensor {
@@ -83,6 +90,11 @@ public:
   }
   /// The elements one behind the other. @pre contiguous()
   std::span<T> flat() const noexcept { return {data_, elements()}; }
+  /// As flat(). Throws errc::invalid_argument if the elements do not lie so. @param taker what wants them so, for the text
+  std::span<T> dense(const char* taker) const {
+    if (!contiguous()) detail::refuse_gaps(taker, shape_, strides_);
+    return flat();
+  }
   bool contiguous() const noexcept {
     const auto dense = shape_.strides();
     for (std::size_t d = 0; d < rank(); ++d)

@@ -186,20 +186,96 @@ TEST_CASE("add adds, and refuses tiles of two shapes") {
   const auto x = f.source<float>("x", {2, 3}, 4, [](tile<float>) {}),
              y = f.source<float>("y", {3, 2}, 4, [](tile<float>) {});
   CHECK_THROWS_WITH_AS(f.map("sum", from(x, y), add{}),
-                       "flow f, operator sum: it adds tiles of shape 2x3 and 3x2; they must be of one shape", error);
+                       "flow f: node sum: it adds tiles of shape 2x3 and 3x2; they must be of one shape", error);
   const std::vector<float> weights(8);
+  CHECK_THROWS_WITH_AS(f.map("product", x, gemm<float>{tensor<const float>{weights.data(), {4, 2}}}),
+                       "flow f: node product: it multiplies rows of tiles of shape 2x3 with weights of 4x2; a row must "
+                       "have 4 elements",
+                       error);
+  CHECK_THROWS_WITH_AS(f.map("norm", x, layer_norm<float>{weights, weights}),
+                       "flow f: node norm: its gain has 8 elements and its bias 8, and tiles have the shape 2x3; a row "
+                       "must have as many",
+                       error);
+  CHECK_THROWS_WITH_AS(f.map("drop", x, dropout{.rate = 1}), "flow f: node drop: its rate is 1.000000; 0 ≤ rate < 1",
+                       error);
+}
+
+TEST_CASE(
+    "gradients of other shapes than their tiles, and what they are added to, are refused when the flow is built") {
+  engine e;
+  flow f{e, "f"};
+  const auto nothing = [](tile<float>) {};
+  const auto x = f.source<float>("x", {2, 5}, 4, nothing), one = f.source<float>("one", {1}, 4, nothing),
+             row = f.source<float>("row", {1, 5}, 4, nothing), wide = f.source<float>("wide", {3, 7}, 4, nothing);
+  std::vector<float> five(5), gradient(5), bias(5);
+  CHECK_THROWS_WITH_AS(f.map("back", from(x, one), gelu_backward{}),
+                       "flow f: node back: it takes tiles and gradients of shape 2x5 and 1; they must be of one shape",
+                       error);
   CHECK_THROWS_WITH_AS(
-      f.map("product", x, gemm<float>{tensor<const float>{weights.data(), {4, 2}}}),
-      "flow f, operator product: it multiplies rows of tiles of shape 2x3 with weights of 4x2; a row must "
-      "have 4 elements",
-      error);
+      f.map("back", from(x, row), layer_norm_backward<float>{five, gradient, bias}),
+      "flow f: node back: it takes tiles and gradients of shape 2x5 and 1x5; they must be of one shape", error);
   CHECK_THROWS_WITH_AS(
-      f.map("norm", x, layer_norm<float>{weights, weights}),
-      "flow f, operator norm: its gain has 8 elements and its bias 8, and tiles have the shape 2x3; a row "
-      "must have as many",
+      f.map("back", from(x, x), layer_norm_backward<float>{std::span{five}.first(3), gradient, bias}),
+      "flow f: node back: its gain has 3 elements, the gain's gradient 5 and the bias's 5, and tiles have the shape "
+      "2x5; a row must have as many",
       error);
-  CHECK_THROWS_WITH_AS(f.map("drop", x, dropout{.rate = 1}),
-                       "flow f, operator drop: its rate is 1.000000; 0 ≤ rate < 1", error);
+  CHECK_THROWS_AS(f.map("back", from(x, x), layer_norm_backward<float>{five, gradient, std::span{bias}.first(4)}),
+                  error);
+  CHECK_THROWS_WITH_AS(
+      f.sink("sum", from(x, wide), gemm_weights<float>{{gradient.data(), {2, 2}}}),
+      "flow f: node sum: it multiplies rows of tiles of shape 2x5 with those of 3x7 into a gradient of 2x2; rows must "
+      "be as many, with 2 and 2 elements",
+      error);
+  std::vector<float> large(35);
+  CHECK_THROWS_WITH_AS(f.sink("sum", from(x, wide), gemm_weights<float>{{large.data(), {5, 7}}}),
+                       doctest::Contains("rows must be as many, with 5 and 7 elements"), error);
+  // A shape of the caller's own does not go past the check.
+  CHECK_THROWS_WITH_AS(f.map<float>("wider", x, {2, 6}, gelu{}),
+                       "flow f: node wider: it gives tiles of shape 2x5, and is to give tiles of shape 2x6", error);
+  // What was refused is no node: its name is free.
+  f.sink("sum", from(f.map("back", from(x, x), gelu_backward{}), x), gemm_weights<float>{{large.data(), {5, 5}}});
+}
+
+TEST_CASE("gemm takes rows as they lie, and operators that want their elements one behind the other say so") {
+  std::vector<float> x(12), weights(3 * 2), gradient(3 * 3), wanted_gradient(3 * 3);
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i) - 5;
+  for (std::size_t i = 0; i < weights.size(); ++i) weights[i] = static_cast<float>(i * i);
+  const tensor<float> lies{x.data(), {3, 4}};
+  std::vector<float> copied, out(8), wanted(8), across(8);
+  for (std::size_t i = 0; i < 4; ++i)
+    for (std::size_t j = 0; j < 3; ++j) copied.push_back(lies(j, i));
+  const tile<const float> turned{tensor<const float>{lies.transposed()}, 0},
+      dense = whole(std::as_const(copied), {4, 3});
+  gemm<float> product{{weights.data(), {3, 2}}};
+  product.begin();
+  product(dense, whole(wanted, {4, 2}));
+  product(turned, whole(out, {4, 2}));
+  CHECK(out == wanted);
+  product(turned, {tensor<float>{across.data(), {2, 4}}.transposed(), 0});
+  for (std::size_t i = 0; i < 4; ++i)
+    for (std::size_t j = 0; j < 2; ++j) CHECK(across[j * 4 + i] == wanted[i * 2 + j]);
+  gemm_weights<float> sums{{gradient.data(), {3, 3}}}, wanted_sums{{wanted_gradient.data(), {3, 3}}};
+  sums(turned, turned);
+  wanted_sums(dense, dense);
+  CHECK(gradient == wanted_gradient);
+
+  std::vector<float> to(12);
+  const tile<float> result = whole(to, {4, 3});
+  const auto refuses = [](const std::string& who, const auto& work) {
+    CHECK_THROWS_WITH_AS(work(),
+                         (who +
+                          " takes tensors whose elements lie one behind the other, and gets one of shape 4x3 with "
+                          "strides 1, 4; copy it to memory of its own")
+                             .c_str(),
+                         error);
+  };
+  std::vector<float> gain(3, 1), bias(3), d_gain(3), d_bias(3);
+  refuses("gelu", [&] { gelu{}(turned, result); });
+  refuses("gelu_backward", [&] { gelu_backward{}(dense, turned, result); });
+  refuses("add", [&] { add{}(dense, turned, result); });
+  refuses("dropout", [&] { dropout{}(turned, result); });
+  refuses("layer_norm", [&] { layer_norm<float>{gain, bias}(turned, result); });
+  refuses("layer_norm_backward", [&] { layer_norm_backward<float>{gain, d_gain, d_bias}(turned, dense, result); });
 }
 
 TEST_CASE("philox has the words of its authors' test vectors") {

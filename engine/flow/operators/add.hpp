@@ -9,15 +9,13 @@ namespace troupe {
 struct add {
   /// Throws errc::invalid_argument if they differ.
   tensor_shape shape(const tensor_shape& a, const tensor_shape& b) const {
-    if (a != b)
-      throw error(errc::invalid_argument,
-                  "it adds tiles of shape " + to_string(a) + " and " + to_string(b) + "; they must be of one shape");
+    detail::check_same("it adds tiles of shape", a, b);
     return a;
   }
   template <class T>
   void operator()(tile<const T> a, tile<const T> b, tile<T> out) const {
-    const auto x = a.flat(), y = b.flat();
-    const auto to = out.flat();
+    const auto x = a.dense("add"), y = b.dense("add");
+    const auto to = out.dense("add");
     for (std::size_t i = 0; i < to.size(); ++i) to[i] = x[i] + y[i];
   }
 };

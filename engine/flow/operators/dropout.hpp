@@ -36,8 +36,8 @@ struct dropout {
   }
   template <class T>
   void operator()(tile<const T> in, tile<T> out) const {
-    const auto from = in.flat();
-    const auto to = out.flat();
+    const auto from = in.dense("dropout");
+    const auto to = out.dense("dropout");
     const auto dropped_below = static_cast<std::uint64_t>(rate * 4294967296.0);
     const T scale = static_cast<T>(1 / (1 - rate));
     std::uint64_t number = first + static_cast<std::uint64_t>(in.index) * to.size();

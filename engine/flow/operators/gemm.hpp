@@ -59,11 +59,13 @@ struct gemm {
     else multiply(as_rows(in), weights, as_rows<T>(out));
   }
 
-  /// A contiguous tensor as a matrix.
+  /// A tensor as a matrix, whose rows are its last dimension. Throws errc::invalid_argument if it has more than two and they leave gaps.
   template <class U>
   static tensor<U> as_rows(const tensor<U>& of) {
+    if (of.rank() == 2) return of;
     const std::size_t length = of.extent(of.rank() - 1);
-    return {of.data(), tensor_shape{of.elements() / length, length}};
+    if (of.rank() == 1) return {of.data(), tensor_shape{1, length}, {length, of.strides()[0]}};
+    return {of.dense("gemm").data(), tensor_shape{of.elements() / length, length}};
   }
 };
 
@@ -73,6 +75,19 @@ template <class T>
 struct gemm_weights {
   tensor<T> gradient;
 
+  /// Throws errc::invalid_argument if the rows of a tile are not as long as the gradient is high and wide, or not as many.
+  void check(const tensor_shape& in, const tensor_shape& d_out) const {
+    if (gradient.rank() != 2)
+      throw error(errc::invalid_argument,
+                  "its gradient has the shape " + to_string(gradient.shape()) + "; it must be a matrix");
+    const bool rows = in.rank() > 0 && d_out.rank() > 0;
+    const std::size_t k = rows ? in[in.rank() - 1] : 0, n = rows ? d_out[d_out.rank() - 1] : 0;
+    if (!rows || k != gradient.extent(0) || n != gradient.extent(1) || in.elements() / k != d_out.elements() / n)
+      throw error(errc::invalid_argument, "it multiplies rows of tiles of shape " + to_string(in) + " with those of " +
+                                              to_string(d_out) + " into a gradient of " + to_string(gradient.shape()) +
+                                              "; rows must be as many, with " + std::to_string(gradient.extent(0)) +
+                                              " and " + std::to_string(gradient.extent(1)) + " elements");
+  }
   void begin() {
     for (std::size_t row = 0; row < gradient.extent(0); ++row)
       for (std::size_t column = 0; column < gradient.extent(1); ++column) gradient(row, column) = 0;

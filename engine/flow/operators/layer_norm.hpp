@@ -27,8 +27,8 @@ struct layer_norm {
   }
   void operator()(tile<const T> in, tile<T> out) const {
     const std::size_t n = gain.size();
-    const auto from = in.flat();
-    const auto to = out.flat();
+    const auto from = in.dense("layer_norm");
+    const auto to = out.dense("layer_norm");
     for (std::size_t row = 0; row < from.size(); row += n) {
       const auto [mean, scale] = moments(from.subspan(row, n), epsilon);
       for (std::size_t i = 0; i < n; ++i)
@@ -67,14 +67,25 @@ struct layer_norm_backward {
   std::span<T> d_gain, d_bias;
   double epsilon = 1e-5;
 
+  /// Throws errc::invalid_argument if they differ, or do not fit the gain.
+  tensor_shape shape(const tensor_shape& in, const tensor_shape& d_out) const {
+    detail::check_same("it takes tiles and gradients of shape", in, d_out);
+    if (in.rank() == 0 || in[in.rank() - 1] != gain.size() || d_gain.size() != gain.size() ||
+        d_bias.size() != gain.size())
+      throw error(errc::invalid_argument,
+                  "its gain has " + std::to_string(gain.size()) + " elements, the gain's gradient " +
+                      std::to_string(d_gain.size()) + " and the bias's " + std::to_string(d_bias.size()) +
+                      ", and tiles have the shape " + to_string(in) + "; a row must have as many");
+    return in;
+  }
   void begin() {
     std::fill(d_gain.begin(), d_gain.end(), T(0));
     std::fill(d_bias.begin(), d_bias.end(), T(0));
   }
   void operator()(tile<const T> in, tile<const T> d_out, tile<T> d_in) {
     const std::size_t n = gain.size();
-    const auto x = in.flat(), d = d_out.flat();
-    const auto to = d_in.flat();
+    const auto x = in.dense("layer_norm_backward"), d = d_out.dense("layer_norm_backward");
+    const auto to = d_in.dense("layer_norm_backward");
     for (std::size_t row = 0; row < x.size(); row += n) {
       const auto [mean, scale] = layer_norm<T>::moments(x.subspan(row, n), epsilon);
       double sum = 0, product = 0;  // of g, and of g·x̂, where g = d out · gain
