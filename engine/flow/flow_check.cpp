@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The graph as a whole: what is wrong with it, its plan, its memory and its operations.
 #include <algorithm>
+#include <new>
 
 #include "actors/flow/rehearsal.hpp"
 #include "engine/flow/flow_inside.hpp"
@@ -34,7 +35,7 @@ stream_memory stream_memory::block(int which) const {
 
 // -- checks ---------------------------------------------------------------------------------------------------------------
 
-void flow::check() { inside_->check(); }
+void flow::check() { here().check(); }
 
 void flow::inside::check() {
   if (checked) return;
@@ -198,7 +199,6 @@ void flow::inside::rehearse() const {
 // -- memory and operations ------------------------------------------------------------------------------------------------
 
 void flow::inside::lay_memory() {
-  const std::shared_ptr<std::pmr::memory_resource> from{core->memory, &core->memory->pooled()};
   memory.resize(streams.size());
   for (std::size_t s = 0; s < streams.size(); ++s) {
     if (streams[s].node < 0) continue;
@@ -210,16 +210,36 @@ void flow::inside::lay_memory() {
       const described& reader = nodes[static_cast<std::size_t>(to.node)];
       if (!reader.collects) continue;
       if (blocks != 0 && blocks != reader.blocks_in)
-        refuse(reader.what.name, "it needs the tiles of " + giver.what.name + " in " +
-                                     std::to_string(reader.blocks_in) + " blocks, and " + laid + " has them in " +
-                                     std::to_string(blocks) + "; put a map() between, whose tiles are its own");
+        refuse(reader.what.name,
+               "it needs the tiles of " + giver.what.name + " in " + std::to_string(reader.blocks_in) +
+                   (reader.blocks_in == 1 ? " block, and " : " blocks, and ") + laid + " has them in " +
+                   std::to_string(blocks) + "; put a map() between, whose tiles are its own");
       blocks = reader.blocks_in;
       laid = reader.what.name;
     }
-    const std::size_t bytes = streams[s].type.shape.elements() * size_of(streams[s].type.type);
-    memory[s] = stream_memory{from, bytes, planned.kept ? planned.tiles : planned.credit, std::max(1, blocks)};
+    memory[s] = memory_of(s, planned.kept ? planned.tiles : planned.credit, std::max(1, blocks));
   }
   for (std::size_t s = 0; s < streams.size(); ++s) lay_in_place(s);
+}
+
+stream_memory flow::inside::memory_of(std::size_t stream, int slots, int blocks) const {
+  const stream_type& type = streams[stream].type;
+  const auto problem = [&](errc code, const std::string& what) {
+    return error(code, "flow " + name + ": node " + nodes[static_cast<std::size_t>(streams[stream].node)].what.name +
+                           ": " + what + " " + std::to_string(slots) + " tiles of " +
+                           std::string{troupe::name(type.type)} + " " + to_string(type.shape) +
+                           ", which its stream holds at a time; make them smaller, or fewer by its credit");
+  };
+  std::size_t bytes = 0, all = 0;
+  if (__builtin_mul_overflow(type.shape.elements(), size_of(type.type), &bytes) ||
+      __builtin_mul_overflow(bytes, static_cast<std::size_t>(slots), &all))
+    throw problem(errc::size_overflow, "no memory can have");
+  try {
+    const std::shared_ptr<std::pmr::memory_resource> from{core->memory, &core->memory->pooled()};
+    return stream_memory{from, bytes, slots, blocks};
+  } catch (const std::bad_alloc&) {
+    throw problem(errc::out_of_memory, "there is no memory for");
+  }
 }
 
 /// What an operator writes for an all_gather lies where it comes in the result: so nobody copies it there.
@@ -287,16 +307,17 @@ void flow::inside::prepare_operations() {
 }
 
 std::string flow::describe() const {
+  const inside& in = here();
   std::string text;
-  for (const inside::described& node : inside_->nodes) {
+  for (const inside::described& node : in.nodes) {
     text += node.what.name;
     if (node.collects)
       text += " (" + (node.outside ? node.outside_kind : std::string{troupe::name(node.kind)}) + " of " +
               node.comm->name() + ")";
     for (std::size_t i = 0; i < node.inputs.size(); ++i) {
-      const auto& from = inside_->streams[static_cast<std::size_t>(inside_->resolved(node.inputs[i]))];
+      const auto& from = in.streams[static_cast<std::size_t>(in.resolved(node.inputs[i]))];
       text += (i == 0 ? " ← " : ", ") +
-              (from.node < 0 ? from.promise : inside_->nodes[static_cast<std::size_t>(from.node)].what.name);
+              (from.node < 0 ? from.promise : in.nodes[static_cast<std::size_t>(from.node)].what.name);
     }
     if (node.what.output)
       text += ": " + std::to_string(node.what.output->tiles) + " tiles of " +

@@ -79,6 +79,7 @@ struct TROUPE_INTERNAL flow::inside : std::enable_shared_from_this<inside> {
   void check_order() const;
   void check_cycles() const;
   void lay_memory();
+  stream_memory memory_of(std::size_t stream, int slots, int blocks) const;
   void lay_in_place(std::size_t stream);
   void rehearse() const;
   void prepare_operations();
@@ -91,6 +92,8 @@ struct TROUPE_INTERNAL flow::inside : std::enable_shared_from_this<inside> {
   void start_outside(int number, const std::shared_ptr<actors::flow_cell>& run);
   void wait();
   std::string where() const;  ///< "flow block, rank 1"
+  std::string where_of(int operation) const;
+  failure_ptr placed(int operation, const failure_ptr& why) const noexcept;
 
   std::shared_ptr<engine_core> core;
   std::string name;

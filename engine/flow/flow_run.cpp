@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs: what nodes do with real tiles, and how a run begins and ends.
 #include <exception>
+#include <optional>
+#include <string>
+#include <string_view>
 
 #include "actors/caf/runtime.hpp"
 #include "engine/flow/flow_inside.hpp"
@@ -13,14 +16,37 @@ namespace troupe {
 
 using actors::flow_tile;
 
+namespace {
+
+// An operation that is ended with a reason puts its own name before it, and behind it what its ranks wait for; the user of a flow knows neither. So the
+// reason is in quotation marks on its way to the other ranks.
+constexpr std::string_view opening = "«flow ", closing = "»";
+
+std::string quoted(const std::string& reason) { return "«" + reason + "»"; }
+
+/// What a flow has said, if one has. @param with_absent and which ranks have not come
+std::optional<std::string> unquoted(const std::string& text, bool with_absent) {
+  const std::size_t from = text.find(opening), to = text.rfind(closing);
+  if (from == std::string::npos || to == std::string::npos || to < from) return std::nullopt;
+  const std::size_t begin = from + opening.find('f');
+  std::string said = text.substr(begin, to - begin);
+  const std::size_t rest = to + closing.size();
+  if (with_absent && text.compare(rest, 2, "; ") == 0) said += text.substr(rest, text.find('\n', rest) - rest);
+  return said;
+}
+
+}  // namespace
+
 /// Holds the flow until the run is over.
 struct flow::inside::run final : actors::flow_host {
   explicit run(std::shared_ptr<inside> flow) : of(std::move(flow)), end(of->end), places(of->nodes.size()) {
     if (of->options.timeline != nullptr) records.resize(of->nodes.size());
+    begin_nodes();
   }
 
   failure_ptr perform(std::int32_t node, const std::vector<flow_tile>& in, const flow_tile* out,
                       std::int32_t at) override {
+    if (not_begun) return not_begun;
     const auto n = static_cast<std::size_t>(node);
     const actors::flow_node& planned = of->plan->nodes[n];
     std::vector<tile_place>& taken = places[n];
@@ -69,9 +95,10 @@ struct flow::inside::run final : actors::flow_host {
     for (int a = 0; a < of->agreements; ++a) of->operations[static_cast<std::size_t>(a)]->what.ready(0);
   }
   void end_operations(const failure_ptr& why) override {
+    const failure_ptr told = make_failure(why->code, quoted(why->text));
     for (const auto& one : of->operations)
       if (one->outside) one->outside->end(why);
-      else partitioned_access::end(one->what, why);
+      else partitioned_access::end(one->what, told);
   }
   void over(const failure_ptr& why) override {
     if (watched()) flow::record(*of->options.timeline, {of->plan, of->rank, std::move(records)});
@@ -81,6 +108,14 @@ struct flow::inside::run final : actors::flow_host {
   }
 
 private:
+  /// What one of them throws ends the run as soon as a node would work: the other ranks hear of it when all operations are under way.
+  void begin_nodes() {
+    for (std::size_t n = 0; n < of->nodes.size() && !not_begun; ++n) try {
+        if (const auto& begin = of->nodes[n].what.begin) begin();
+      } catch (...) {
+        not_begun = failure_of(static_cast<std::int32_t>(n), "begin()");
+      }
+  }
   bool watched() const { return !records.empty(); }
   tile_place place(std::int32_t stream, const flow_tile& what) const {
     return {of->memory[static_cast<std::size_t>(stream)].at(what.slot), what.index};
@@ -98,10 +133,29 @@ private:
   actors::completion_ptr end;
   std::vector<std::vector<tile_place>> places;  ///< by node, of the work under way
   std::vector<node_record> records;             ///< by node; empty: nothing is recorded
+  failure_ptr not_begun;                        ///< what a begin() threw; null: nothing
 };
 
 std::string flow::inside::where() const {
   return "flow " + name + (operations.empty() ? "" : ", rank " + std::to_string(rank));
+}
+
+/// Whose operation it is, in the words of all ranks.
+std::string flow::inside::where_of(int operation) const {
+  const int node = operations[static_cast<std::size_t>(operation)]->node;
+  return "flow " + name + (node < 0 ? "" : ", node " + nodes[static_cast<std::size_t>(node)].what.name);
+}
+
+/// What an operation ended with, in the words of the flow that has ended it, or else with the flow and the node. Of a deadline it keeps
+/// which ranks have not come.
+failure_ptr flow::inside::placed(int operation, const failure_ptr& why) const noexcept {
+  if (!why) return why;
+  try {
+    const std::optional<std::string> said = unquoted(why->text, why->code == errc::timed_out);
+    return make_failure(why->code, said ? *said : where_of(operation) + ": " + why->text);
+  } catch (...) {  // no memory: then it stays as it is
+    return why;
+  }
 }
 
 void flow::inside::start_operations(const std::shared_ptr<actors::flow_cell>& run) {
@@ -115,12 +169,14 @@ void flow::inside::start_operations(const std::shared_ptr<actors::flow_cell>& ru
       }
       if (!broken) {
         operations[o]->what.start();
-        partitioned_access::when_done(operations[o]->what,
-                                      [run, number](const failure_ptr& why) { run->ended(number, why); });
+        partitioned_access::when_done(
+            operations[o]->what, [this, run, number](const failure_ptr& why) {  // it is there until the run is over
+              run->ended(number, placed(number, why));
+            });
         continue;
       }
     } catch (const error& e) {
-      broken = make_failure(e.code_value(), e.what());
+      broken = make_failure(e.code_value(), where_of(number) + ": " + e.what());
     }
     run->ended(number, broken);
   }
@@ -136,13 +192,11 @@ void flow::inside::start_outside(int number, const std::shared_ptr<actors::flow_
 }
 
 void flow::start() {
-  inside& in = *inside_;
+  inside& in = here();
   const gate::pass door{in.core->door};
   if (!door) refuse_closed();
   if (!done()) in.refuse("it is still under way; wait for it before it is started again");
   in.check();
-  for (const inside::described& node : in.nodes)
-    if (node.what.begin) node.what.begin();
   in.end = std::make_shared<actors::completion>();
   const auto run = std::make_shared<actors::flow_cell>(
       in.plan, in.states, std::make_shared<inside::run>(inside_), actors::flow_threads_of(*in.core->runtime),
@@ -169,8 +223,9 @@ void flow::inside::wait() {
 }
 
 void flow::wait() {
-  inside_->wait();
-  if (inside_->end->why()) throw_failure(inside_->end->why());
+  inside& in = here();
+  in.wait();
+  if (in.end->why()) throw_failure(in.end->why());
 }
 
 std::error_code flow::try_wait() noexcept {
@@ -185,6 +240,7 @@ std::error_code flow::try_wait() noexcept {
 }
 
 void flow::cancel() {
+  if (!inside_) return;
   if (const auto run = inside_->under_way->get())
     run->fail(make_failure(errc::cancelled, inside_->where() + ": cancel was called"));
 }

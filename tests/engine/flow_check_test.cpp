@@ -174,7 +174,7 @@ TEST_CASE("collectives of several ranks want numbers of tiles that their blocks 
   f.sink("3", a, look);
   CHECK(
       refused([&] { f.check(); }) ==
-      "flow f: node reduce: it needs the tiles of b in 1 blocks, and scatter has them in 3; put a map() between, whose "
+      "flow f: node reduce: it needs the tiles of b in 1 block, and scatter has them in 3; put a map() between, whose "
       "tiles are its own");
   const auto many = f.source<float>("many", {1}, 2000, nothing);
   CHECK(refused([&] { f.all_reduce("large", many, comms[0]); }) ==
@@ -191,4 +191,47 @@ TEST_CASE("a flow that was checked takes nothing more, and one that runs is not 
   CHECK(refused([&] { f.map("b", a, same); }) ==
         "flow f: nothing can be added once it was checked or started; build another flow");
   CHECK(f.describe() == "a: 2 tiles of f32 4, credit 4\nend ← a\n");
+}
+
+TEST_CASE("a stream that no memory can hold is refused with the names of its flow and node") {
+  engine e;
+  const auto refused_at = [&](const tensor_shape& shape, errc code) -> std::string {
+    flow f{e, "f"};
+    f.sink("end", f.source<float>("a", shape, 4, nothing), look);
+    try {
+      f.start();
+    } catch (const error& why) {
+      CHECK(why.code_value() == code);
+      return why.what();
+    }
+    return "nothing was refused";
+  };
+  CHECK(refused_at({std::size_t{1} << 45}, errc::out_of_memory) ==
+        "flow f: node a: there is no memory for 4 tiles of f32 35184372088832, which its stream holds at a time; make "
+        "them smaller, or fewer by its credit");
+  CHECK(refused_at({std::size_t{1} << 61}, errc::size_overflow) ==
+        "flow f: node a: no memory can have 4 tiles of f32 2305843009213693952, which its stream holds at a time; make "
+        "them smaller, or fewer by its credit");
+}
+
+TEST_CASE("a flow that was moved from says so") {
+  engine e;
+  flow f{e, "f"};
+  const auto a = f.source<float>("a", {4}, 2, nothing);
+  f.sink("end", a, look);
+  flow moved = std::move(f);
+  const std::string text = "this flow is empty, since it was moved from; use the one that it was moved to";
+  // NOLINTBEGIN(bugprone-use-after-move): that is what is looked at
+  CHECK(refused([&] { f.start(); }) == text);
+  CHECK(refused([&] { f.wait(); }) == text);
+  CHECK(refused([&] { f.check(); }) == text);
+  CHECK(refused([&] { f.map("b", a, same); }) == text);
+  CHECK(refused([&] { static_cast<void>(f.describe()); }) == text);
+  CHECK(f.try_wait() == make_error_code(errc::invalid_argument));
+  CHECK(f.name().empty());
+  CHECK(f.done());
+  f.cancel();
+  // NOLINTEND(bugprone-use-after-move)
+  moved.start();
+  moved.wait();
 }
