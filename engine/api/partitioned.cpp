@@ -10,6 +10,7 @@
 #include "actors/rank/operation_parts.hpp"
 #include "engine/world/communicator_state.hpp"
 #include "engine/world/partitioned_access.hpp"
+#include "engine/world/wide_parts.hpp"
 #include "memory/error.hpp"
 
 namespace troupe {
@@ -17,6 +18,8 @@ namespace troupe {
 struct TROUPE_INTERNAL partitioned::prepared {
   std::shared_ptr<communicator::impl> member;
   call_description what;
+  std::shared_ptr<wide_parts>
+      wide;  ///< of sums that are kept in f32; else null. Shared with callbacks, which may be under way
   actors::plan_ptr plan;
   std::shared_ptr<actors::operation_parts> parts;
   int pieces = 0;
@@ -29,12 +32,19 @@ struct TROUPE_INTERNAL partitioned::prepared {
   const communicator_state& of() const { return *member->of; }
   const actors::completion& end() const { return last->done; }
   bool under_way() const { return last && !end().done(); }
-  bool succeeded() const { return last && end().done() && end().why() == nullptr; }
 
   void make_ready();
   [[noreturn]] void refuse(const std::string& why) const {
     throw error(errc::invalid_argument, of().name + ", rank " + std::to_string(member->rank) + ", partitioned " +
-                                            to_string(what.what) + ": " + why);
+                                            to_string(wide ? wide->called() : what.what) + ": " + why);
+  }
+  /// What has arrived lies in the caller's output as soon as the caller hears of it.
+  void deliver(int part) const {
+    if (wide) wide->round(part);
+  }
+  void deliver_arrived() const {
+    for (int p = 0; wide && p < parts->outputs(); ++p)
+      if (parts->arrived(p)) wide->round(p);
   }
   void check(int part, int parts, const char* buffer) const {
     if (part < 0 || part >= parts)
@@ -76,14 +86,22 @@ partitioned::~partitioned() {
   static_cast<void>(try_wait());
 }
 
+partitioned::prepared& partitioned::here() const {
+  if (!what_)
+    throw error(errc::invalid_argument,
+                "this partitioned operation is empty: it was never made, or moved from; make one by all_gather_init() "
+                "or another _init() of a communicator");
+  return *what_;
+}
+
 void partitioned::start() {
-  if (!what_) return;
-  prepared& p = *what_;
+  prepared& p = here();
   const gate::pass inside{p.of().core->door, p.member->doorway()};
   if (!inside) refuse_closed();
   if (p.under_way()) p.refuse("it is still under way; wait for it before it is started again");
   if (p.parts->tells_here()) p.refuse("a callback of one of its parts cannot start it again; start it when it is done");
   p.parts->begin_again();
+  if (p.wide) p.wide->begin_again();
   p.given = 0;
   p.make_ready();
   p.last->caller.begin(request::started::share(p.last));
@@ -106,41 +124,47 @@ void partitioned::prepared::make_ready() {
 }
 
 void partitioned::ready(int part) {
-  if (!what_) return;
-  prepared& p = *what_;
+  prepared& p = here();
   p.check(part, p.pieces, "input");
   p.check_started();
   if (!p.has_input || p.end().done()) return;
+  if (p.wide && !p.parts->ready(part)) p.wide->widen(part);
   if (!p.parts->announce(part)) p.refuse("part " + std::to_string(part) + " was made ready before in this repetition");
   if (const gate::pass inside{p.of().core->door, p.member->doorway()}; inside)
     p.of().cell(p.member->rank).announce(p.parts);
 }
 
 bool partitioned::arrived(int part) const {
-  if (!what_) return true;
-  what_->check(part, what_->parts->outputs(), "output");
-  return what_->parts->arrived(part);
+  const prepared& p = here();
+  p.check(part, p.parts->outputs(), "output");
+  if (!p.parts->arrived(part)) return false;
+  p.deliver(part);
+  return true;
 }
 
 std::optional<int> partitioned::next_arrived() {
-  if (!what_) return std::nullopt;
-  prepared& p = *what_;
+  prepared& p = here();
   p.check_started();
   if (p.given == p.parts->outputs()) return std::nullopt;
   if (p.parts->arrivals() == p.given && !p.end().done()) {
     actors::runtime::check_may_wait();
     p.wait_for_news(p.given);
   }
-  if (p.given < p.parts->arrivals()) return p.parts->arrival(p.given++);
+  if (p.given < p.parts->arrivals()) {
+    const int part = p.parts->arrival(p.given++);
+    p.deliver(part);
+    return part;
+  }
   if (p.end().why()) throw_failure(p.end().why());
   return std::nullopt;
 }
 
 void partitioned::then(int part, std::function<void(int)> callback) {
-  if (!what_) return;
-  what_->check(part, what_->parts->outputs(), "output");
-  what_->parts->then(part, [callback = std::move(callback), log = what_->of().core->log](int which) {
+  prepared& p = here();
+  p.check(part, p.parts->outputs(), "output");
+  p.parts->then(part, [callback = std::move(callback), log = p.of().core->log, wide = p.wide](int which) {
     const actors::no_waiting inside;
+    if (wide) wide->round(which);
     try {
       callback(which);
     } catch (const std::exception& e) {
@@ -152,21 +176,23 @@ void partitioned::then(int part, std::function<void(int)> callback) {
 }
 
 void partitioned::wait() {
-  if (!what_) return;
-  what_->check_started();
-  what_->last->caller.wait_until(actors::no_deadline);
-  if (what_->end().why()) throw_failure(what_->end().why());
+  prepared& p = here();
+  p.check_started();
+  p.last->caller.wait_until(actors::no_deadline);
+  p.deliver_arrived();
+  if (p.end().why()) throw_failure(p.end().why());
 }
 
 std::error_code partitioned::try_wait() noexcept {
-  if (!what_ || !what_->last) return {};
   try {
+    here().check_started();
     what_->last->caller.wait_until(actors::no_deadline);
   } catch (const error& e) {
     return e.code();
   } catch (...) {
     return make_error_code(errc::invalid_argument);
   }
+  what_->deliver_arrived();
   return what_->end().why() ? make_error_code(what_->end().why()->code) : std::error_code{};
 }
 
@@ -189,12 +215,25 @@ void partitioned_access::end(partitioned& which, const failure_ptr& why) {
     request::state::end_with({p.last, &p.last->caller}, why);
 }
 
-bool partitioned::done() const noexcept { return !what_ || !what_->last || what_->end().done(); }
+bool partitioned::done() const noexcept {
+  if (!what_ || !what_->last) return true;
+  if (!what_->end().done()) return false;
+  what_->deliver_arrived();
+  return true;
+}
 int partitioned::input_parts() const noexcept { return what_ ? what_->pieces : 0; }
 int partitioned::output_parts() const noexcept { return what_ ? what_->parts->outputs() : 0; }
 std::string partitioned::plan() const { return what_ ? what_->plan->title() : std::string{}; }
 
 namespace {
+
+/// An operation that is under way has its parts, and so the memory that it is performed in.
+struct board {
+  board(std::shared_ptr<wide_parts> in, int inputs, std::vector<std::int32_t> needed)
+      : wide(std::move(in)), parts(inputs, std::move(needed)) {}
+  std::shared_ptr<wide_parts> wide;
+  actors::operation_parts parts;
+};
 
 bool can_be_cut(collective what) {
   using enum collective;
@@ -249,6 +288,8 @@ partitioned communicator::prepare(call_description what, const partitions& how) 
   made->pieces = how.count;
   check_call(what, impl_->rank, impl_->of->ranks);
   cut(what, how);
+  made->wide = wide_parts::made_for(what, impl_->rank, impl_->of->ranks,
+                                    {impl_->of->core->memory, &impl_->of->core->memory->pooled()});
   actors::operation first;
   call_description checked = what;
   impl_->of->describe(first, impl_->rank, checked);
@@ -260,7 +301,8 @@ partitioned communicator::prepare(call_description what, const partitions& how) 
                                        " cannot be performed in place at the root piece by piece; use two buffers");
   const auto code = made->plan->program_of(impl_->rank);
   made->has_input = input_blocks(first.what.what, impl_->of->ranks, first.what.root, impl_->rank).count > 0;
-  made->parts = std::make_shared<actors::operation_parts>(made->has_input ? how.count : 0, code->arrivals_needed);
+  const auto kept = std::make_shared<board>(made->wide, made->has_input ? how.count : 0, code->arrivals_needed);
+  made->parts = {kept, &kept->parts};
   return partitioned{std::move(made)};
 }
 

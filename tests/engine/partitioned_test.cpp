@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstring>
+#include <functional>
 #include <numeric>
 #include <random>
 #include <set>
@@ -313,5 +315,115 @@ TEST_CASE("a callback of its own parts cannot start an operation again, and size
     CHECK_THROWS_WITH_AS(c.all_gather_init(in, out, partitions{huge, 9}), doctest::Contains("more than the 8 elements"),
                          error);
     CHECK_THROWS_WITH_AS(c.all_gather_init(in, out, partitions{3, 4}), doctest::Contains("make 7 elements"), error);
+  });
+}
+
+TEST_CASE("an operation that was never made says so") {
+  partitioned empty;
+  for (const std::function<void()>& asked : std::initializer_list<std::function<void()>>{
+           [&] { empty.start(); }, [&] { empty.ready(0); }, [&] { empty.wait(); }, [&] { empty.next_arrived(); },
+           [&] { static_cast<void>(empty.arrived(0)); }, [&] { empty.then(0, [](int) {}); }})
+    CHECK(says(what_of(asked, errc::invalid_argument), "this partitioned operation is empty"));
+  CHECK(empty.try_wait() == make_error_code(errc::invalid_argument));
+  CHECK(empty.done());
+  empty.cancel();
+}
+
+namespace {
+
+/// Sums and products of T by parts beside those of the whole calls: the same bits.
+template <class T>
+void check_rounded_once(int ranks) {
+  engine_options options;
+  options.level = determinism::topology_stable;
+  engine e{options};
+  e.run(ranks, [&](communicator& c) {
+    const auto n = static_cast<std::size_t>(c.size());
+    constexpr std::size_t count = 133;
+    constexpr int parts = 7;
+    const int root = c.size() - 1;
+    std::mt19937 random{static_cast<unsigned>(c.rank()) + 1};
+    std::uniform_real_distribution<float> values{-2, 2};
+    std::vector<T> all(n * count), block(count), whole(count), got(count);
+    const auto perform = [&](partitioned& by, int how) {
+      for (T& one : all) one = T(values(random));
+      std::copy_n(all.begin(), count, block.begin());
+      std::fill(got.begin(), got.end(), T(9.0F));
+      std::atomic<int> heard{0};
+      std::vector<bool> right(parts, true);
+      if (how == 2)
+        for (int p = 0; p < by.output_parts(); ++p) by.then(p, [&](int) { ++heard; });
+      by.start();
+      for (const int p : shuffled(parts, 3)) by.ready(p);
+      if (how == 1)
+        while (by.next_arrived()) {}
+      while (how == 2 && heard < by.output_parts()) std::this_thread::yield();
+      by.wait();
+    };
+    const auto same = [&](const std::vector<T>& a, const std::vector<T>& b) {
+      return std::memcmp(a.data(), b.data(), count * sizeof(T)) == 0;
+    };
+    for (const op& reduction : {sum, prod, average}) {
+      partitioned scatter = c.reduce_scatter_init(all, got, reduction, partitions(parts));
+      partitioned everywhere = c.all_reduce_init(block, got, reduction, partitions({20, 1, 40, 0, 12, 30, 30}));
+      partitioned at_one = c.reduce_init(block, got, reduction, root, partitions(parts));
+      partitioned in_place = c.all_reduce_init(block, reduction, partitions(parts));
+      for (int how = 0; how < 3; ++how) {
+        perform(scatter, how);
+        c.reduce_scatter(all, whole, reduction);
+        CHECK(same(got, whole));
+        perform(everywhere, how);
+        c.all_reduce(block, whole, reduction);
+        CHECK(same(got, whole));
+        perform(at_one, how);
+        c.reduce(block, whole, reduction, root);
+        if (c.rank() == root) CHECK(same(got, whole));
+        perform(in_place, how);
+        std::copy_n(all.begin(), count, got.begin());
+        c.all_reduce(got, whole, reduction);
+        CHECK(same(block, whole));
+      }
+    }
+  });
+}
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("sums of low-precision types are rounded once, when they are complete", T, bf16, f16) {
+  for (const int ranks : {1, 2, 3, 5}) check_rounded_once<T>(ranks);
+}
+
+TEST_CASE("a part that was rounded can be read as soon as it is heard of, and the next repetition begins anew") {
+  engine e;
+  e.run(3, [](communicator& c) {
+    std::vector<bf16> in(64), out(64);
+    partitioned all = c.all_reduce_init(in, out, sum, partitions(4));
+    for (int run = 1; run <= 3; ++run) {
+      std::fill(in.begin(), in.end(), bf16(static_cast<float>(run)));
+      all.start();
+      all.ready(2);
+      REQUIRE(all.next_arrived() == 2);  // nobody has another part yet
+      CHECK(all.arrived(2));
+      for (std::size_t i = 32; i < 48; ++i) CHECK(static_cast<float>(out[i]) == 3.0F * static_cast<float>(run));
+      CHECK(says(what_of([&] { all.ready(2); }, errc::invalid_argument), "all_reduce(count 64, bf16, sum"));
+      c.barrier();
+      for (const int p : {0, 1, 3}) all.ready(p);
+      while (!all.done()) std::this_thread::yield();
+      for (const bf16 one : out) CHECK(static_cast<float>(one) == 3.0F * static_cast<float>(run));
+      all.wait();
+    }
+  });
+}
+
+TEST_CASE("a rank that sums bf16 and one that sums f32 have called different operations") {
+  engine e;
+  e.run(2, [](communicator& c) {
+    std::vector<bf16> narrow(8), narrow_out(8);
+    std::vector<float> wide(8), wide_out(8);
+    partitioned all = c.rank() == 0 ? c.all_reduce_init(narrow, narrow_out, sum, partitions(2))
+                                    : c.all_reduce_init(wide, wide_out, sum, partitions(2));
+    all.start();
+    for (int p = 0; p < 2; ++p) all.ready(p);
+    CHECK(says(what_of([&] { all.wait(); }, errc::mismatch), "different operations"));
   });
 }
