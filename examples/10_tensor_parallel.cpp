@@ -180,6 +180,13 @@ void train(troupe::engine& engine, troupe::communicator& comm, shard& mine, cons
   recorded.wait();
 }
 
+/// So that nobody trains for a timeline that cannot be written. What is in the file stays there.
+bool can_write(const char* path) {
+  if (std::ofstream{path, std::ios::app}) return true;
+  std::fprintf(stderr, "cannot write the timeline to %s: give the path of a file in a folder that exists\n", path);
+  return false;
+}
+
 /// All shards as they are after the training, at every rank.
 std::vector<shard> trained(troupe::engine& engine, troupe::communicator& comm, const std::vector<image>& images,
                            std::size_t count, troupe::timeline* timeline) {
@@ -231,6 +238,9 @@ int main(int argc, char** argv) {
                    hidden, batch / tile_rows);
     return 1;
   }
+  std::vector<std::uint8_t> may_begin{static_cast<std::uint8_t>(argc <= 1 || !speaks || can_write(argv[1]))};
+  if (in_job) world.broadcast(may_begin, 0);  // rank 0 writes it
+  if (may_begin[0] == 0) return 1;
   troupe::timeline timeline;
   std::array<double, 2> accuracy{};
   for (const bool divided : {true, false}) {
