@@ -127,8 +127,8 @@ std::string why_not_partitioned(const score& s) {
         const step& at = s.players[r].lanes[l][i];
         for (const place& named : {at.source, at.target})
           if (named.count > 0 && (named.owner != self || named.buffer == buffer_kind::l2))
-            return where(static_cast<rank_t>(r), l, i) + " reads or writes " + to_string(named) +
-                   ", and nobody tells it which pieces are ready there";
+            return "its ranks read or write each other's memory, and nobody tells them which parts are ready there (" +
+                   where(static_cast<rank_t>(r), l, i) + ": " + to_string(named) + ")";
       }
   return {};
 }
