@@ -22,6 +22,7 @@ public:
     for (std::size_t n = 0; n < states_.size(); ++n) {
       states_[n].begin();
       say(static_cast<std::int32_t>(n), [](flow_node_state& s, flow_outbox& out) { s.go_on(out); });
+      if (plan_.nodes[n].kind == flow_node::kind_of::collective && plan_.nodes[n].inputs.empty()) arrive_all(n);
     }
     while (!agenda_.empty()) {
       const event next = std::move(agenda_.front());
@@ -69,6 +70,11 @@ private:
     std::int32_t node_;
   };
 
+  /// What only other ranks give.
+  void arrive_all(std::size_t node) {
+    for (std::int32_t part = 0; part < plan_.nodes[node].given; ++part)
+      say(static_cast<std::int32_t>(node), [part](flow_node_state& s, flow_outbox& out) { s.arrived(part, out); });
+  }
   void say(std::int32_t to, transition what) { agenda_.push_back({to, std::move(what)}); }
 
   const flow_plan& plan_;

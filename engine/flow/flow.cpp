@@ -113,21 +113,12 @@ std::optional<stream_base> flow::add(node_description what) {
                                std::to_string(tiles) + ", which makes " + std::to_string(tiles / what.every));
   }
   if (!what.work) in.refuse(what.name, "it has no function");
-  const auto output = what.output;
   node.what = std::move(what);
-  in.check_new(node);
-  const int id = static_cast<int>(in.nodes.size());
-  std::optional<stream_base> gives;
-  if (output) {
-    gives = in.make_stream(id, *output);
-    node.output = gives->id_;
-  }
-  in.nodes.push_back(std::move(node));
-  return gives;
+  return in.add(std::move(node));
 }
 
 /// A node of all ranks of `comm`, as far as it does not depend on what it does.
-flow::inside::described flow::inside::of_all_ranks(const std::string& node, const stream_base& input,
+flow::inside::described flow::inside::of_all_ranks(const std::string& node, const stream_base* input,
                                                    communicator& comm, const collective_options& how) {
   check_open();
   const communicator_state* state = state_of(comm);
@@ -138,45 +129,61 @@ flow::inside::described flow::inside::of_all_ranks(const std::string& node, cons
   made.collects = true;
   made.comm = &comm;
   made.order = how.order;
-  made.inputs = {stream_id(input, node)};
+  if (input != nullptr) made.inputs = {stream_id(*input, node)};
   made.what.options.credit = how.credit;
   return made;
 }
 
-stream_base flow::inside::add(described node) {
+std::optional<stream_base> flow::inside::add(described node) {
   check_new(node);
-  const stream_base gives = make_stream(static_cast<int>(nodes.size()), *node.what.output);
-  node.output = gives.id_;
+  std::optional<stream_base> gives;
+  if (node.what.output) {
+    gives = make_stream(static_cast<int>(nodes.size()), *node.what.output);
+    node.output = gives->id_;
+  }
   nodes.push_back(std::move(node));
   return gives;
 }
 
-stream_base flow::collect(std::string name, collective what, const stream_base& input, communicator& comm,
-                          const op& reduction, const collective_options& options) {
+void flow::inside::check_root(const std::string& node, const described& rooted, const communicator& comm) const {
+  if (rooted.root < 0 || rooted.root >= comm.size())
+    refuse(node, "its root is rank " + std::to_string(rooted.root) + " of " + std::to_string(comm.size()) +
+                     "; ranks are 0 … " + std::to_string(comm.size() - 1));
+  if (rooted.kind != collective::broadcast || rooted.inputs.empty() == (comm.rank() != rooted.root)) return;
+  if (rooted.inputs.empty()) refuse(node, "this rank is the root; it gives the stream that it broadcasts");
+  refuse(node, "its root is rank " + std::to_string(rooted.root) + ", and this is rank " + std::to_string(comm.rank()) +
+                   "; it gives the shape and the number of the tiles that come");
+}
+
+std::optional<stream_base> flow::collect(std::string name, const collected& how, const stream_base* input,
+                                         const stream_type& type, communicator& comm,
+                                         const collective_options& options) {
   inside& in = here();
   inside::described node = in.of_all_ranks(name, input, comm, options);
-  node.kind = what;
-  node.reduction = reduction;
+  node.kind = how.what;
+  node.reduction = how.reduction;
+  node.root = how.root;
   const int n = comm.size();
-  if (what == collective::reduce_scatter || what == collective::all_to_all) node.blocks_in = n;
-  if (what == collective::all_gather || what == collective::all_to_all) node.blocks_out = n;
-  const stream_type& type = input.type();
+  if (has_root(how.what)) in.check_root(name, node, comm);
+  if (how.what == collective::reduce_scatter || how.what == collective::all_to_all) node.blocks_in = n;
+  if (how.what == collective::all_gather || how.what == collective::all_to_all) node.blocks_out = n;
   if (type.tiles % node.blocks_in != 0)
-    in.refuse(name, std::string{troupe::name(what)} + " of " + std::to_string(n) + " ranks takes " + std::to_string(n) +
-                        "·k tiles, and gets " + std::to_string(type.tiles));
+    in.refuse(name, std::string{troupe::name(how.what)} + " of " + std::to_string(n) + " ranks takes " +
+                        std::to_string(n) + "·k tiles, and gets " + std::to_string(type.tiles));
   node.parts = type.tiles / node.blocks_in;
   if (node.parts > partitions::most)
     in.refuse(name, "a block of " + std::to_string(node.parts) + " tiles; at most " + std::to_string(partitions::most) +
                         ", so take larger ones");
   node.what.name = std::move(name);
-  node.what.output = stream_type{type.type, type.shape, node.parts * node.blocks_out};
+  if (how.what != collective::reduce || comm.rank() == how.root)
+    node.what.output = stream_type{type.type, type.shape, node.parts * node.blocks_out};
   return in.add(std::move(node));
 }
 
 stream_base flow::add_outside(std::string name, std::string kind, const stream_base& input, communicator& comm,
                               std::shared_ptr<flow_outside> by, const collective_options& options) {
   inside& in = here();
-  inside::described node = in.of_all_ranks(name, input, comm, options);
+  inside::described node = in.of_all_ranks(name, &input, comm, options);
   if (!by) in.refuse(name, "nobody is named who performs it");
   node.kind = collective::all_reduce;  // as many tiles as it takes, in one block
   node.outside_kind = std::move(kind);
@@ -184,7 +191,7 @@ stream_base flow::add_outside(std::string name, std::string kind, const stream_b
   node.parts = input.type().tiles;
   node.what.name = std::move(name);
   node.what.output = input.type();
-  return in.add(std::move(node));
+  return *in.add(std::move(node));
 }
 
 stream_base flow::promise(std::string name, const stream_type& what) {

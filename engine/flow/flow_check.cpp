@@ -153,7 +153,7 @@ void flow::inside::plan_graph() {
     planned.every = node.what.every;
     if (node.collects) {
       planned.parts = node.parts, planned.blocks_in = node.blocks_in, planned.blocks_out = node.blocks_out;
-      planned.given = node.what.output->tiles;
+      planned.given = node.what.output ? node.what.output->tiles : 0;
     }
     plan->nodes.push_back(std::move(planned));
   }
@@ -242,18 +242,20 @@ stream_memory flow::inside::memory_of(std::size_t stream, int slots, int blocks)
   }
 }
 
-/// What an operator writes for an all_gather lies where it comes in the result: so nobody copies it there.
+/// What an operator writes for an all_gather or a broadcast lies where it comes in the result: so nobody copies it there.
 void flow::inside::lay_in_place(std::size_t stream) {
   if (streams[stream].node < 0 || nodes[static_cast<std::size_t>(streams[stream].node)].collects) return;
-  const described* gather = nullptr;
+  const described* by = nullptr;
   for (const actors::flow_port& to : plan->streams[stream].to) {
     const described& reader = nodes[static_cast<std::size_t>(to.node)];
     if (!reader.collects) continue;
-    if (gather != nullptr || reader.kind != collective::all_gather) return;  // another one reads it, too
-    gather = &reader;
+    if (by != nullptr) return;  // another one reads it, too
+    if (reader.kind != collective::all_gather && reader.kind != collective::broadcast) return;
+    by = &reader;
   }
-  if (gather == nullptr) return;
-  memory[stream] = memory[static_cast<std::size_t>(gather->output)].block(gather->comm->rank());
+  if (by == nullptr) return;
+  const int block = by->kind == collective::all_gather ? by->comm->rank() : 0;
+  memory[stream] = memory[static_cast<std::size_t>(by->output)].block(block);
 }
 
 void flow::inside::prepare_operations() {
@@ -288,11 +290,13 @@ void flow::inside::prepare_operations() {
       operations.push_back(std::move(made));
       continue;
     }
-    const stream_type& type = streams[static_cast<std::size_t>(resolved(node.inputs[0]))].type;
+    // A rank has both but for a broadcast that it receives and a reduction that it sends.
+    const auto end = static_cast<std::size_t>(node.output >= 0 ? node.output : resolved(node.inputs[0]));
+    const auto begin = node.inputs.empty() ? end : static_cast<std::size_t>(resolved(node.inputs[0]));
+    const stream_type& type = streams[end].type;
     const std::size_t block = type.shape.elements() * static_cast<std::size_t>(node.parts);
-    call_description call =
-        calls::any(node.kind, memory[static_cast<std::size_t>(resolved(node.inputs[0]))].data(),
-                   memory[static_cast<std::size_t>(node.output)].data(), block, type.type, node.reduction, 0);
+    call_description call = calls::any(node.kind, memory[begin].data(), node.output >= 0 ? memory[end].data() : nullptr,
+                                       block, type.type, node.reduction, node.root);
     made->what = node.comm->prepare(std::move(call), partitions(node.parts));
     operations.push_back(std::move(made));
   }

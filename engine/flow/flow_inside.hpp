@@ -46,6 +46,7 @@ struct TROUPE_INTERNAL flow::inside : std::enable_shared_from_this<inside> {
     collective kind{};
     communicator* comm = nullptr;
     op reduction = sum;
+    rank_t root = 0;
     tile_order order = tile_order::by_index;
     int parts = 0, blocks_in = 1, blocks_out = 1;
     // somebody else's, which is otherwise like one:
@@ -68,9 +69,10 @@ struct TROUPE_INTERNAL flow::inside : std::enable_shared_from_this<inside> {
   int stream_id(const stream_base& which, const std::string& node) const;
   int resolved(int stream) const;
   stream_base make_stream(int node, const stream_type& type);
-  described of_all_ranks(const std::string& node, const stream_base& input, communicator& comm,
+  described of_all_ranks(const std::string& node, const stream_base* input, communicator& comm,
                          const collective_options& how);
-  stream_base add(described node);
+  void check_root(const std::string& node, const described& rooted, const communicator& comm) const;
+  std::optional<stream_base> add(described node);
 
   // -- flow_check.cpp: the graph as a whole --
   void check();

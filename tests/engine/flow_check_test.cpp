@@ -181,6 +181,24 @@ TEST_CASE("collectives of several ranks want numbers of tiles that their blocks 
         "flow f: node large: a block of 2000 tiles; at most 1024, so take larger ones");
 }
 
+TEST_CASE("a broadcast gets its tiles from the root alone, and roots are ranks") {
+  engine e;
+  std::vector<communicator> comms = e.communicators(2);
+  flow f{e, "f"};
+  const auto a = f.source<float>("a", {4}, 6, nothing);
+  CHECK(refused([&] { f.broadcast("b", a, comms[0], 2); }) ==
+        "flow f: node b: its root is rank 2 of 2; ranks are 0 … 1");
+  CHECK(refused([&] { f.reduce("b", a, comms[0], -1); }) ==
+        "flow f: node b: its root is rank -1 of 2; ranks are 0 … 1");
+  CHECK(refused([&] { f.broadcast("b", a, comms[0], 1); }) ==
+        "flow f: node b: its root is rank 1, and this is rank 0; it gives the shape and the number of the tiles that "
+        "come");
+  CHECK(refused([&] { f.broadcast<float>("b", {4}, 6, comms[0], 0); }) ==
+        "flow f: node b: this rank is the root; it gives the stream that it broadcasts");
+  CHECK(refused([&] { f.broadcast<float>("b", {4}, 0, comms[0], 1); }) ==
+        "flow f: node b: it would give 0 tiles; at least 1");
+}
+
 TEST_CASE("a flow that was checked takes nothing more, and one that runs is not started again") {
   engine e;
   flow f{e, "f"};

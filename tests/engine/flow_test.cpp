@@ -114,6 +114,100 @@ TEST_CASE("each collective gives its tiles part by part, in the order of their n
   });
 }
 
+TEST_CASE("a broadcast's tiles come from its root, and a reduction's end there") {
+  static constexpr int n = 3, k = 5, root = 1;
+  engine e;
+  e.run(n, [&](communicator& c) {
+    // Forward: weights from the root; backward: their gradients to it.
+    flow f{e, "f"};
+    const auto weights = [&] {
+      if (c.rank() != root) return f.broadcast<float>("weights", {4}, k, c, root);
+      return f.broadcast("weights",
+                         f.source<float>("w", {4}, k, [](tile<float> out) { out(3) = static_cast<float>(out.index); }),
+                         c, root);
+    }();
+    const auto gradients = f.map("gradients", weights, [&](tile<const float> in, tile<float> out) {
+      std::fill(out.flat().begin(), out.flat().end(), in(3) + static_cast<float>(100 * c.rank()));
+    });
+    const auto sums = f.reduce("sums", gradients, c, root);
+    CHECK(sums.has_value() == (c.rank() == root));
+    int seen = 0;
+    bool right = true;
+    if (sums)
+      f.sink("end", *sums, [&](tile<const float> in) {
+        right = right && in.index == seen++ && in(0) == static_cast<float>(3 * in.index + 300) && in(0) == in(3);
+      });
+    for (int run = 0; run < 3; ++run) {
+      seen = 0;
+      f.start();
+      f.wait();
+      CHECK(right);
+      CHECK(seen == (c.rank() == root ? k : 0));
+    }
+    if (c.rank() == root)
+      CHECK(f.describe().find("weights (broadcast of world) ← w: 5 tiles of f32 4") != std::string::npos);
+    else CHECK(f.describe().find("weights (broadcast of world): 5 tiles of f32 4") != std::string::npos);
+  });
+}
+
+TEST_CASE("a broadcast may give on what another collective has given, and an exception ends it everywhere") {
+  constexpr int n = 3, k = 4;
+  engine e;
+  e.run(n, [&](communicator& c) {
+    bool throws = false;
+    flow f{e, "f"};
+    const auto a = f.source<float>("a", {2}, k, [&](tile<float> out) {
+      if (throws && c.rank() == 2 && out.index == 1) throw std::runtime_error("the oven is cold");
+      out(0) = out(1) = static_cast<float>(out.index);
+    });
+    const auto sum_at_0 = f.reduce("to 0", a, c, 0);
+    const auto sums = sum_at_0 ? f.broadcast("from 0", *sum_at_0, c, 0) : f.broadcast<float>("from 0", {2}, k, c, 0);
+    bool right = true;
+    f.sink("end", sums, [&](tile<const float> in) { right = right && in(1) == static_cast<float>(n * in.index); });
+    f.start();
+    f.wait();
+    CHECK(right);
+    throws = true;
+    f.start();
+    CHECK(end_of(f).text == "flow f, rank 2, node a, tile 1: the oven is cold");
+    throws = false;
+    c.barrier();
+    f.start();
+    f.wait();
+    CHECK(right);
+  });
+}
+
+TEST_CASE("sums of bf16 in a flow are those of the whole call") {
+  constexpr int n = 3, k = 4;
+  engine_options options;
+  options.level = determinism::topology_stable;
+  engine e{options};
+  e.run(n, [&](communicator& c) {
+    const auto value = [&](int block, int part, std::size_t i) {
+      return bf16(1.0F / static_cast<float>(1 + c.rank() * 7 + block * 5 + part * 3 + static_cast<int>(i)));
+    };
+    std::vector<bf16> in, out(k * 8), got;
+    for (int block = 0; block < n; ++block)
+      for (int part = 0; part < k; ++part)
+        for (std::size_t i = 0; i < 8; ++i) in.push_back(value(block, part, i));
+    c.reduce_scatter(in, out);
+    flow f{e, "f"};
+    const auto parts = f.source<bf16>("parts", {8}, n * k, [&](tile<bf16> to) {
+      for (std::size_t i = 0; i < 8; ++i) to(i) = value(to.index % n, to.index / n, i);
+    });
+    f.sink("end", f.reduce_scatter("sums", parts, c),
+           [&](tile<const bf16> in) { got.insert(got.end(), in.flat().begin(), in.flat().end()); });
+    for (int run = 0; run < 2; ++run) {
+      got.clear();
+      f.start();
+      f.wait();
+      REQUIRE(got.size() == out.size());
+      for (std::size_t i = 0; i < out.size(); ++i) CHECK(got[i].bits == out[i].bits);
+    }
+  });
+}
+
 TEST_CASE("tiles may be taken as they arrive") {
   constexpr int n = 3, k = 16;
   engine e;
