@@ -2,8 +2,8 @@
 #include "engine/world/wide_parts.hpp"
 
 #include <algorithm>
-#include <thread>
 
+#include "actors/waiting/napping.hpp"
 #include "engine/planning/reduction_rules.hpp"
 #include "memory/kernels/kernels.hpp"
 
@@ -72,7 +72,7 @@ void wide_parts::round(int part) noexcept {
     mine.store(progress::rounded, std::memory_order_release);
     return;
   }
-  while (mine.load(std::memory_order_acquire) != progress::rounded) std::this_thread::yield();
+  give_way_until([&] { return mine.load(std::memory_order_acquire) == progress::rounded; });
 }
 
 }  // namespace troupe
