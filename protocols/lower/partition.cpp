@@ -21,6 +21,8 @@ public:
 
   score run() {
     for (rank_t r = 0; r < was_.ranks; ++r) copy(r);
+    made_.l2.clear();
+    for (int p = 0; p < pieces_; ++p) copy_cells(was_.l2, made_.l2, p);
     for (fabric_switch& f : made_.switches) copy_seats(f);
     return std::move(made_);
   }
@@ -107,6 +109,7 @@ private:
     switch (at.buffer) {
       case buffer_kind::scratch: at.cell += piece * static_cast<std::int32_t>(player.scratch.size()); break;
       case buffer_kind::l0: at.cell += piece * static_cast<std::int32_t>(player.l0.size()); break;
+      case buffer_kind::l2: at.cell += piece * static_cast<std::int32_t>(was_.l2.size()); break;
       default: at.cell = (at.cell / was_.parts * pieces_ + piece) * was_.parts + at.cell % was_.parts; break;
     }
     return at;
@@ -120,13 +123,13 @@ private:
 
 }  // namespace
 
-std::string why_not_partitioned(const score& s) {
+std::string why_not_partitioned(const score& s, bool syncs_l2) {
   for (std::size_t r = 0; r < s.players.size(); ++r)
     for (std::size_t l = 0; l < s.players[r].lanes.size(); ++l)
       for (std::size_t i = 0; i < s.players[r].lanes[l].size(); ++i) {
         const step& at = s.players[r].lanes[l][i];
         for (const place& named : {at.source, at.target})
-          if (named.count > 0 && (named.owner != self || named.buffer == buffer_kind::l2))
+          if (named.count > 0 && (named.owner != self || (named.buffer == buffer_kind::l2 && !syncs_l2)))
             return "its ranks read or write each other's memory, and nobody tells them which parts are ready there (" +
                    where(static_cast<rank_t>(r), l, i) + ": " + to_string(named) + ")";
       }

@@ -28,26 +28,25 @@ std::int32_t index_of(const std::vector<instruction>& code, std::size_t step) {
 
 }  // namespace
 
-void mark_arrivals(program& code, const score& s, rank_t rank) {
+std::vector<arrival> arrivals_of(const score& s, rank_t rank) {
   const std::int32_t cells = cell_count(s, rank, buffer_kind::output), parts = s.parts / s.partitions;
   std::vector<bool> written(static_cast<std::size_t>(cells));
   const part& player = s.players[static_cast<std::size_t>(rank)];
-  std::vector<arrival>& found = code.arrivals;
-  found.clear();
+  std::vector<arrival> found;
   for (std::size_t l = 0; l < player.lanes.size(); ++l)
     for (std::size_t i = 0; i < player.lanes[l].size(); ++i) {
       if (!writes(player.lanes[l][i].kind)) continue;
       const auto [begin, end] = output_cells(s, rank, player.lanes[l][i].target);
       for (std::int32_t c = begin; c < end; ++c) {
         written[static_cast<std::size_t>(c)] = true;
-        found.push_back({static_cast<std::int32_t>(l), index_of(code.lanes[l], i), c / parts});
+        found.push_back({static_cast<std::int32_t>(l), static_cast<std::int32_t>(i), c / parts});
       }
     }
   for (std::size_t l = 0; l < player.lanes.size(); ++l)
     for (std::size_t i = 0; i < player.lanes[l].size(); ++i)
       for (std::int32_t c = 0; player.lanes[l][i].ready_part >= 0 && c < cells; ++c)
         if (!written[static_cast<std::size_t>(c)] && c % s.parts / parts == player.lanes[l][i].ready_part)
-          found.push_back({static_cast<std::int32_t>(l), index_of(code.lanes[l], i), c / parts});
+          found.push_back({static_cast<std::int32_t>(l), static_cast<std::int32_t>(i), c / parts});
   // Of a lane and a piece, the last one.
   std::ranges::sort(found, [](const arrival& a, const arrival& b) {
     return std::tie(a.lane, a.piece, b.index) < std::tie(b.lane, b.piece, a.index);
@@ -55,9 +54,18 @@ void mark_arrivals(program& code, const score& s, rank_t rank) {
   const auto same_piece = [](const arrival& a, const arrival& b) { return a.lane == b.lane && a.piece == b.piece; };
   found.erase(std::unique(found.begin(), found.end(), same_piece), found.end());
   std::ranges::sort(found);
+  return found;
+}
+
+void mark_arrivals(program& code, const score& s, rank_t rank) {
+  const std::int32_t cells = cell_count(s, rank, buffer_kind::output), parts = s.parts / s.partitions;
+  code.arrivals = arrivals_of(s, rank);
+  for (arrival& a : code.arrivals)
+    a.index = index_of(code.lanes[static_cast<std::size_t>(a.lane)], static_cast<std::size_t>(a.index));
+  std::ranges::sort(code.arrivals);
   code.pieces = s.partitions;
   code.arrivals_needed.assign(static_cast<std::size_t>(cells / parts), 0);
-  for (const arrival& a : found) {
+  for (const arrival& a : code.arrivals) {
     ++code.arrivals_needed[static_cast<std::size_t>(a.piece)];
     code.lanes[static_cast<std::size_t>(a.lane)][static_cast<std::size_t>(a.index)].arrives = true;
   }

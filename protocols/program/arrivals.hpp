@@ -5,10 +5,16 @@
 //
 // The output of k pieces a block has blocks · k pieces; piece p of the b-th block in the rank's output buffer is number b · k + p.
 
+#include <vector>
+
 #include "protocols/program/program.hpp"
 #include "protocols/score/score.hpp"
 
 namespace troupe {
+
+/// The lanes' last steps that bring something of a piece, each with its position in its lane, by lane and position.
+/// @pre the score is partitioned and verified
+std::vector<arrival> arrivals_of(const score& s, rank_t rank);
 
 /// Sets what a program has of arrivals. @pre compiled of this score and rank, without cuts; the score is partitioned and verified
 void mark_arrivals(program& code, const score& s, rank_t rank);

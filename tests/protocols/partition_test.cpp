@@ -67,6 +67,26 @@ TEST_CASE("every choreography that touches no other rank's memory can be partiti
   CHECK(seen > 200);
 }
 
+TEST_CASE("through L2, too, as long as every piece has a sync of its own") {
+  const choreography& csc = *find_choreography("csc");
+  for (const collective what : {collective::all_gather, collective::reduce_scatter, collective::all_reduce})
+    for (const int ranks : {2, 3, 4})
+      for (const bool in_place : {false, true})
+        for (const int pieces : {1, 2, 3}) {
+          const score whole = write_score(csc, flat_stage(what, ranks, 0, in_place));
+          CHECK_FALSE(why_not_partitioned(whole).empty());
+          CHECK(why_not_partitioned(whole, true).empty());
+          score made = partition(whole, pieces);
+          CHECK(made.l2.size() == whole.l2.size() * static_cast<std::size_t>(pieces));
+          const verdict v = verify(lower_syncs(made), {2, 1});
+          CHECK_MESSAGE(v.ok(), to_string(v.first_fault.value_or(fault{})));
+          // Without its sync the last piece is read before it is known to be there.
+          for (part& player : made.players)
+            std::erase_if(player.lanes.back(), [](const step& s) { return s.kind == step_kind::sync; });
+          CHECK_FALSE(verify(lower_syncs(made), {2, 1}).ok());
+        }
+}
+
 TEST_CASE("a partitioned score in which input is read before it is ready is refused") {
   int refused = 0;
   for_each_score([&](const score& s) {
