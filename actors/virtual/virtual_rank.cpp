@@ -45,6 +45,23 @@ virtual_communicator::virtual_communicator(const lazy_sizes& sizes, const hardwa
   unfinished = notes.ranks;
 }
 
+std::int64_t time_of_transfer(traffic& ways, const hardware& on, element_index engine, std::uint64_t bytes) {
+  if (engine == no_element) return ways.time().now();
+  const element_class& of = on.class_of(engine);
+  return ways.work(engine, of.overhead.count() + on.occupancy(engine, bytes).count(), bytes) + of.latency.count();
+}
+
+void virtual_communicator::take_parts(const cutting& cut, std::function<void(rank_t, int)> on_arrived) {
+  parts.emplace(notes, cut, std::move(on_arrived));
+  messages_are_free = false;  // every step is noted
+}
+
+void virtual_communicator::make_ready(rank_t rank, int piece) {
+  for (const std::int32_t lane : parts->make_ready(rank, piece))
+    ways.time().at(ways.time().now() + on.host.step.count(), ways.ranks[first_rank + static_cast<std::size_t>(rank)],
+                   work_event{lane});
+}
+
 // -- a step -----------------------------------------------------------------------------------------------------------
 
 bool virtual_rank::begin_other_work(lane_info& l, int channel, int lane, const brief_instruction& i,
@@ -52,6 +69,11 @@ bool virtual_rank::begin_other_work(lane_info& l, int channel, int lane, const b
   const std::int64_t now = with_.ways.time().now();
   note_wait(l, lacked, now);
   const std::int32_t global = channel * with_.lanes + lane;
+  if (with_.parts && awaits_piece(i, global)) {
+    l.stepped = true;
+    l.at_barrier = false;
+    return false;
+  }
   const bool is_barrier = i.kind == step_kind::sync;
   const std::int64_t end = with_.free_steps || is_barrier ? now : end_of_work(i, lane, now);
   if (with_.record) note_begin(l, global, i, lacked, now, end);
@@ -62,7 +84,7 @@ bool virtual_rank::begin_other_work(lane_info& l, int channel, int lane, const b
   if (access_shared(i, global) || exchange_with_switch(i, global)) return false;
   if (end == now) {
     --unfinished_;
-    note_switch_step(global);
+    note_performed(global);
     return true;
   }
   with_.ways.time().at(end, address(), work_event{global});
@@ -118,6 +140,20 @@ bool virtual_rank::access_shared(const brief_instruction& i, std::int32_t lane) 
   return true;
 }
 
+/// Whether the lane has to wait until a piece of its rank's input is ready.
+bool virtual_rank::awaits_piece(const brief_instruction& i, std::int32_t lane) {
+  if (i.kind != step_kind::wait) return false;
+  const auto own = static_cast<std::size_t>(lane % with_.lanes);
+  const step& at =
+      with_.notes.players[static_cast<std::size_t>(rank_)].lanes[own][static_cast<std::size_t>(i.score_step)];
+  return at.ready_part >= 0 && !with_.parts->await(rank_, at.ready_part, lane);
+}
+
+void virtual_rank::note_performed(std::int32_t lane) {
+  note_switch_step(lane);
+  if (with_.parts) with_.parts->performed(rank_, lane);
+}
+
 void virtual_rank::note_switch_step(std::int32_t lane) {
   if (with_.switch_steps.empty()) return;
   if (with_.ways.seats(with_.part).of(rank_, static_cast<std::size_t>(lane % with_.lanes)) >= 0)
@@ -170,11 +206,8 @@ std::int64_t virtual_rank::end_of_work(const brief_instruction& i, int lane, std
   if (receives(i.kind) && sends(i.kind)) alone += host.forward.count();
   if (i.kind == step_kind::dma_get || i.kind == step_kind::dma_put) {
     alone += host.transfer.count();
-    if (at.dma == no_element || shares_source(i) || shares_target(i))
-      return now + alone;  // shared: the engine is part of the way
-    const element_class& engine = with_.on.class_of(at.dma);
-    return with_.ways.work(at.dma, engine.overhead.count() + with_.on.occupancy(at.dma, bytes).count(), bytes) +
-           engine.latency.count() + alone;
+    if (shares_source(i) || shares_target(i)) return now + alone;  // the engine is part of the way
+    return time_of_transfer(with_.ways, with_.on, at.dma, bytes) + alone;
   }
   const bool lands = i.kind == step_kind::recv || i.kind == step_kind::recv_copy_send;
   const bool copies = writes(i.kind) && !reduces(i.kind) && (!lands || !host.receive_in_place);
@@ -281,7 +314,7 @@ void virtual_rank::on_work(std::int32_t lane) {
   l.since = with_.ways.time().now();
   if (with_.record && !l.at_barrier) with_.record->ended(rank_, lane, l.since);
   --unfinished_;
-  note_switch_step(lane);
+  note_performed(lane);
   work_ended(lane / with_.lanes, lane % with_.lanes);
   finish_if_done();
 }

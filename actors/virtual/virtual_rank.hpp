@@ -20,11 +20,13 @@
 #include <exception>
 #include <functional>
 #include <limits>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "actors/virtual/traffic.hpp"
+#include "actors/virtual/virtual_parts.hpp"
 #include "memory/large_pages.hpp"
 #include "protocols/perform/performer.hpp"
 #include "protocols/program/lazy_program.hpp"
@@ -32,6 +34,9 @@
 namespace troupe::actors {
 
 class recorder;
+
+/// When `bytes` have passed a rank's DMA engine, if they come to it now; no_element: at once.
+std::int64_t time_of_transfer(traffic& ways, const hardware& on, element_index engine, std::uint64_t bytes);
 
 /// What the ranks of a run share.
 class virtual_communicator {
@@ -41,6 +46,12 @@ public:
                        std::uint32_t part, recorder* record);
   virtual ~virtual_communicator() = default;
   virtual_communicator(const virtual_communicator&) = delete;
+
+  /// Its pieces get ready one by one. @param cut that it is performed with @pre before its ranks begin; the score is partitioned, and performed
+  /// by players
+  void take_parts(const cutting& cut, std::function<void(rank_t, int piece)> on_arrived);
+  /// A piece of the rank's input is ready. @pre take_parts(); once for each
+  void make_ready(rank_t rank, int piece);
 
   /// Delivers what takes no time, until nothing is left. Between two events.
   virtual void settle() = 0;
@@ -65,6 +76,7 @@ public:
   std::vector<std::vector<waiting_rank>> barriers;  ///< hardware syncs: who waits, by channel × lanes + lane
   /// When the steps of switches' lanes have ended, by rank × channels × lanes + lane; empty where no switch reduces.
   std::vector<std::vector<std::int64_t>> switch_steps;
+  std::optional<virtual_parts> parts;  ///< see take_parts()
   std::uint64_t steps = 0;
   std::int64_t waited_chunk = 0, waited_credit = 0;
   std::vector<std::int64_t> finished;  ///< by rank; −1: not yet
@@ -192,6 +204,8 @@ private:
   bool reach_barrier(std::int32_t lane);
   std::int64_t end_of_work(const brief_instruction& i, int lane, std::int64_t now);
   bool access_shared(const brief_instruction& i, std::int32_t lane);
+  bool awaits_piece(const brief_instruction& i, std::int32_t lane);
+  void note_performed(std::int32_t lane);
   bool exchange_with_switch(const brief_instruction& i, std::int32_t lane);
   std::vector<std::int64_t>& switch_steps_of(std::int32_t lane) {
     return with_.switch_steps[static_cast<std::size_t>(rank_) * lanes_.size() + static_cast<std::size_t>(lane)];

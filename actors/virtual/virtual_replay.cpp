@@ -45,6 +45,9 @@ std::string_view name(replay_operation::kind what) noexcept {
     case replay_operation::kind::send: return "send";
     case replay_operation::kind::recv: return "recv";
     case replay_operation::kind::collective: return "collective";
+    case replay_operation::kind::memory: return "memory";
+    case replay_operation::kind::ready: return "ready";
+    case replay_operation::kind::arrived: return "arrived";
   }
   return "?";
 }
@@ -131,6 +134,7 @@ public:
     add_messages();
     for (const replay_group& g : what.groups) add_group(g);
     collectives_.resize(what.collectives.size());
+    pieces_.resize(what.collectives.size());
     ways_.set_up();
     ways_.ranks.resize(ways_.rank_count());
   }
@@ -165,6 +169,14 @@ public:
   }
   void on_collective(std::uint32_t number) {
     guarded([&] { close(collectives_[number], what_.collectives[number]); });
+  }
+
+  void on_access(std::int32_t number) {
+    guarded([&] {
+      const access& a = accesses_[static_cast<std::size_t>(number)];
+      if (a.alone_until > time_.now()) time_.at(a.alone_until, self_, operation_event{a.by.rank, a.by.operation, 1});
+      else end(a.by);
+    });
   }
 
   std::exception_ptr failure() const {
@@ -220,6 +232,16 @@ private:
     std::unordered_map<rank_t, std::uint32_t> index_of;  ///< among the group
     std::uint32_t first = 0;                             ///< its part, of which others are made again
     std::vector<std::uint32_t> free;                     ///< parts
+  };
+  /// An access to the shared segment.
+  struct access {
+    op_ref by;
+    std::int64_t alone_until = 0;
+  };
+  /// A piece of a partitioned collective's output on a rank.
+  struct output_piece {
+    bool arrived = false;
+    std::vector<std::uint32_t> waiting{};  ///< operations
   };
   struct collective_data {
     std::uint32_t part = 0;
@@ -315,6 +337,12 @@ private:
         if (const auto message = rank_of(o).messages.post(o.operation, what.peer, what.tag)) matched(o, *message);
         return;
       case op_kind::collective: begin(o); return enter(o);
+      case op_kind::memory: begin(o); return touch(o);
+      case op_kind::ready:
+        begin(o);
+        collective_of(o).by.all->make_ready(member_of(o), static_cast<int>(what.tag));
+        return finish(o);
+      case op_kind::arrived: begin(o); return await(o);
     }
   }
 
@@ -345,15 +373,21 @@ private:
     into += time_.now() - d.since;
     d.since = time_.now();
   }
-  std::uint32_t& counter_of(op_ref o) {
+  /// None of what takes no time of its own.
+  std::uint32_t* counter_of(op_ref o) {
     rank_data& d = rank_of(o);
-    const op_kind kind = at(o).what;
-    return kind == op_kind::calc ? d.computing : kind == op_kind::collective ? d.in_collectives : d.with_messages;
+    switch (at(o).what) {
+      case op_kind::calc: return &d.computing;
+      case op_kind::collective: return &d.in_collectives;
+      case op_kind::ready:
+      case op_kind::arrived: return nullptr;
+      default: return &d.with_messages;
+    }
   }
 
   void begin(op_ref o) {
     account(o.rank);
-    ++counter_of(o);
+    if (std::uint32_t* const under_way = counter_of(o)) ++*under_way;
     span(o).begin = time_.now();
     release(o, true);
   }
@@ -365,7 +399,7 @@ private:
   }
   void finish(op_ref o) {
     account(o.rank);
-    --counter_of(o);
+    if (std::uint32_t* const under_way = counter_of(o)) --*under_way;
     span(o).end = time_.now();
     --left_;
     release(o, false);
@@ -380,6 +414,24 @@ private:
       span({o.rank, later}).operation = o.operation;
       ready_.push_back({o.rank, later});
     }
+  }
+
+  // -- memory -----------------------------------------------------------------------------------------------------------
+
+  /// As dma_get and dma_put of scores (virtual_rank).
+  void touch(op_ref o) {
+    const replay_operation& what = at(o);
+    const std::int64_t alone = on_.host.transfer.count();
+    span(o).work = alone;
+    if (what.peer == shared_segment) {
+      accesses_.push_back({o, time_.now() + alone});
+      return ways_.access(messages_, o.rank, static_cast<std::int32_t>(accesses_.size() - 1), shared_segment,
+                          what.tag != 0, what.amount);
+    }
+    const element_index dma = on_.place_of(o.rank).dma;
+    const std::int64_t done = time_of_transfer(ways_, on_, dma, what.amount) + alone;
+    if (done == time_.now()) end(o);
+    else time_.at(done, self_, operation_event{o.rank, o.operation, 1});
   }
 
   // -- messages ---------------------------------------------------------------------------------------------------------
@@ -433,18 +485,43 @@ private:
 
   // -- collectives ------------------------------------------------------------------------------------------------------
 
+  group_data& group_of(op_ref o) { return groups_[what_.collectives[at(o).amount]]; }
+  /// The operation's rank among those of its collective.
+  rank_t member_of(op_ref o) { return static_cast<rank_t>(group_of(o).index_of.at(o.rank)); }
+  /// Made when the first of its operations comes.
+  collective_data& collective_of(op_ref o) {
+    auto& kept = collectives_[at(o).amount];
+    if (!kept) kept = open(group_of(o), static_cast<std::uint32_t>(at(o).amount));
+    return *kept;
+  }
+
+  output_piece& piece_of(std::uint32_t number, rank_t member, std::int64_t piece) {
+    return pieces_[number][{member, piece}];
+  }
+  void await(op_ref o) {
+    output_piece& p = piece_of(static_cast<std::uint32_t>(at(o).amount), member_of(o), at(o).tag);
+    if (p.arrived) finish(o);
+    else p.waiting.push_back(o.operation);
+  }
+  /// In the turn of a rank of the collective, as member_ended().
+  void piece_arrived(std::uint32_t number, rank_t member, std::int64_t piece) {
+    const rank_t rank = groups_[what_.collectives[number]].of->ranks[static_cast<std::size_t>(member)];
+    output_piece& p = piece_of(number, member, piece);
+    p.arrived = true;
+    for (const std::uint32_t o : std::exchange(p.waiting, {}))
+      time_.at(time_.now(), self_, operation_event{rank, o, 1});
+  }
+
   void enter(op_ref o) {
     const auto number = static_cast<std::uint32_t>(at(o).amount);
-    auto& kept = collectives_[number];
-    group_data& g = groups_[what_.collectives[number]];
-    if (!kept) kept = open(g, number);
-    collective_data& c = *kept;
-    const std::uint32_t member = g.index_of.at(o.rank);
+    const group_data& g = group_of(o);
+    collective_data& c = collective_of(o);
+    const auto member = static_cast<std::size_t>(member_of(o));
     c.operations[member] = o.operation;
     ++c.entered;
     c.last = o;
     if (g.of->meets_ps >= 0) {
-      if (c.entered == c.operations.size()) meet(g, kept);
+      if (c.entered == c.operations.size()) meet(g, collectives_[number]);
       return;
     }
     time_.at(time_.now() + g.seen->host.launch.count(), ways_.ranks[ways_.first_rank(c.part) + member], start_event{});
@@ -468,6 +545,9 @@ private:
     c->by.all->on_finished = [this, number](rank_t member, std::int64_t at) { member_ended(number, member, at); };
     for (std::size_t r = 0; r < c->by.ranks.size(); ++r)
       ways_.ranks[ways_.first_rank(c->part) + r] = c->by.ranks[r]->address();
+    if (g.of->call.notes->partitions > 0)
+      c->by.all->take_parts(g.of->call.cut,
+                            [this, number](rank_t member, int piece) { piece_arrived(number, member, piece); });
     open_.push_back(number);
     note_open(meeting_);
     return c;
@@ -538,6 +618,7 @@ private:
     if (what.what == op_kind::recv)
       return "waits for a message of " + (what.peer == any_rank ? "any rank" : "rank " + std::to_string(what.peer)) +
              (what.tag == any_tag ? "" : " with tag " + std::to_string(what.tag));
+    if (what.what == op_kind::arrived) return "waits for piece " + std::to_string(what.tag) + " of its collective";
     if (what.what == op_kind::send) return "waits until rank " + std::to_string(what.peer) + " receives it";
     return "waits for the others";
   }
@@ -570,6 +651,9 @@ private:
   std::size_t meeting_ = 0;                                    ///< how many of these wait for ranks
   std::uint32_t messages_ = 0;                                 ///< the part of single messages
   std::vector<op_ref> sender_of_;                              ///< by message
+  std::deque<access> accesses_;                                ///< by number
+  /// By collective, member and piece: those that have arrived, or are waited for.
+  std::vector<std::map<std::pair<rank_t, std::int64_t>, output_piece>> pieces_;
   std::deque<op_ref> ready_;
   std::size_t left_ = 0;
   replay_outcome result_;
@@ -581,7 +665,8 @@ public:
   replay_actor(caf::actor_config& config, replay_run& of) : event_based_actor(config), of_(of) {}
   caf::behavior make_behavior() override {
     return {[this](arrival_event e) { of_.on_arrival(e.message); }, [this](operation_event e) { of_.on_operation(e); },
-            [this](collective_event e) { of_.on_collective(e.number); }};
+            [this](collective_event e) { of_.on_collective(e.number); },
+            [this](access_event e) { of_.on_access(e.lane); }};
   }
   const char* name() const override { return "virtual_replay"; }
 

@@ -10,6 +10,10 @@
 //   send       works host.step + host.send, then its message leaves, and it has ended; a message above the eager limit is received first
 //   recv       takes the first message that fits by sender and tag, in the order of their sending from each; then works host.step +
 //              host.receive, and copies where the machine does not receive in place. The message may be shorter than it says, as MPI has it, and not longer
+//   memory     passes the DMA engine of its rank, and what else is on the way where it is of the segment that all ranks address, and takes
+//              host.transfer by itself, as steps of scores do
+//   ready      says at once that a piece of its rank's input of a partitioned collective is ready; it may come before the collective
+//   arrived    has ended when a piece of the output of a partitioned collective is there
 //   collective its ranks take part from when they come to it; what it costs is what perform_virtually() makes of it. Or its ranks meet, where they
 //              share memory: when the last one has come, all their cores work for so long as the trace says, and then it has ended on all
 //
@@ -27,16 +31,16 @@ inline constexpr rank_t any_rank = -1;       ///< of a receive
 inline constexpr std::int64_t any_tag = -1;  ///< of a receive
 
 struct replay_operation {
-  enum class kind : std::uint8_t { calc, send, recv, collective };
+  enum class kind : std::uint8_t { calc, send, recv, collective, memory, ready, arrived };
   kind what = kind::calc;
   std::int32_t cpu = 0;
-  rank_t peer = any_rank;  ///< send: to; recv: from
-  std::int64_t tag = 0;    ///< of sends and receives
-  std::uint64_t amount =
-      0;  ///< calc: picoseconds; send, recv: bytes; collective: its index among replay_trace::collectives
+  rank_t peer = any_rank;  ///< send: to; recv: from; memory: its own rank, or shared_segment
+  std::int64_t tag = 0;    ///< of sends and receives; memory: 1 writes, 0 reads; ready, arrived: the piece
+  /// calc: picoseconds; send, recv, memory: bytes; collective, ready, arrived: its index among replay_trace::collectives
+  std::uint64_t amount = 0;
   std::uint32_t line = 0;  ///< of its file, for messages
 };
-/// "calc", "send", "recv", "collective".
+/// "calc", "send", "recv", "collective", "memory", "ready", "arrived".
 std::string_view name(replay_operation::kind what) noexcept;
 
 /// `later` begins when `earlier` has ended, or begun. Indices of the rank's operations.
@@ -77,7 +81,7 @@ struct replay_span {
 struct replay_times {
   std::int64_t compute = 0;     ///< a computation was under way
   std::int64_t collective = 0;  ///< none was, but a collective
-  std::int64_t message = 0;     ///< nor that, but a send or receive
+  std::int64_t message = 0;     ///< nor that, but a send, a receive or an access to memory
   std::int64_t idle = 0;        ///< nothing was
   std::int64_t end = 0;
 };
@@ -105,7 +109,8 @@ struct replay_options {
   void* context = nullptr;
 };
 
-/// @pre every index is in range; peers are ranks of the trace; every rank of a group has each of its collectives once
+/// @pre every index is in range; peers are ranks of the trace; every rank of a group has each of its collectives once, and each piece of a
+/// partitioned one made ready once, before that can end; partitioned ones are performed by players
 /// @throws error: bad_config (the operations wait for each other, or for what never comes: says which, with file and line; a message is longer
 /// than its receive takes), and as perform_virtually()
 replay_outcome perform_replay(const replay_trace& what, const hardware& on, const replay_options& options);

@@ -6,6 +6,8 @@
 
 #include "engine/tools/replay/application.hpp"
 
+#include "memory/error.hpp"
+
 namespace troupe {
 
 namespace {
@@ -60,6 +62,7 @@ std::string operation_text(const application& of, const replay_operation& o, int
       text = "recv " + std::to_string(o.amount) + "b from " + std::to_string(o.peer) + " tag " + std::to_string(o.tag);
       break;
     case kind_t::collective: return collective_text(of, of.collectives[o.amount], rank);
+    default: throw error(errc::unsupported, "GOAL has no operation \"" + std::string{name(o.what)} + "\"");
   }
   return o.cpu == 0 ? text : text + " cpu " + std::to_string(o.cpu);
 }
