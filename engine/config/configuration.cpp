@@ -24,7 +24,7 @@ namespace {
 
 using source = config_origin::source;
 
-/// Tables of which a file may have several: [[workload.run]], [[study.job]].
+/// Tables of which a file may have several: [[workload.run]], [[study.job]], [[study.node]].
 struct table_list {
   std::string_view prefix;     ///< of their keys in the schema
   std::string_view necessary;  ///< a key that each of them must have …
@@ -33,7 +33,8 @@ struct table_list {
 };
 constexpr std::array<table_list, configuration::list_count> table_lists{
     {{"workload.run.", "collective", "collective = \"all_reduce\"", "run", "the workload"},
-     {"study.job.", "calls", "calls = \"all_reduce 1M\"", "job", "the study"}}};
+     {"study.job.", "calls", "calls = \"all_reduce 1M\"", "job", "the study"},
+     {"study.node.", "kind", "kind = \"operator\"", "node", "the study"}}};
 
 /// Which of them a key belongs to, −1: none.
 int list_of(std::string_view key) {

@@ -49,7 +49,7 @@ struct config_setting {
   std::string_view choices{};  ///< of choice: "a|b|c"
 };
 /// Every key there is, in the order of the documentation. Keys of `[[workload.run]]` begin with "workload.run.", those of
-/// `[[study.job]]` with "study.job.".
+/// `[[study.job]]` with "study.job.", those of `[[study.node]]` with "study.node.".
 std::span<const config_setting> config_schema();
 /// "an integer from 1 to 64", "one of fast, run_stable, …".
 std::string what_is_right(const config_setting& setting);
@@ -70,7 +70,7 @@ struct config_entry {
   config_value value;
   config_origin origin;
 };
-/// By key; of a run or job by the last part of the key.
+/// By key; of a run, job or node by the last part of the key.
 using config_table = std::map<std::string, config_entry, std::less<>>;
 
 /// A value type; not thread-safe. Every member that changes it throws error(bad_config) whose text begins with the place
@@ -116,7 +116,10 @@ public:
   const std::vector<config_table>& jobs() const noexcept { return lists_[1]; }
   /// Where the table of a job begins.
   const config_origin& origin_of_job(std::size_t job) const { return list_origins_[1].at(job); }
-  static constexpr std::size_t list_count = 2;
+  /// The nodes of a study's flow, and where the table of one begins.
+  const std::vector<config_table>& nodes() const noexcept { return lists_[2]; }
+  const config_origin& origin_of_node(std::size_t node) const { return list_origins_[2].at(node); }
+  static constexpr std::size_t list_count = 3;
   /// The names below a key that ends in ".*": config_under("engine.score_files").
   std::map<std::string, config_entry> under(std::string_view table) const;
 
@@ -139,7 +142,7 @@ private:
   void check_choreography(const std::string& what, const config_entry& entry) const;
 
   config_table values_;
-  std::array<std::vector<config_table>, list_count> lists_;  ///< [[workload.run]], [[study.job]]
+  std::array<std::vector<config_table>, list_count> lists_;  ///< [[workload.run]], [[study.job]], [[study.node]]
   std::array<std::vector<config_origin>, list_count> list_origins_;
   std::vector<std::string> files_;
   bool environment_read_ = false;

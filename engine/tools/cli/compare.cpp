@@ -64,6 +64,9 @@ int run(const arguments& of) {
   if (!a.jobs.empty() || !b.jobs.empty())
     usage_error("compare takes two studies of one collective; of several jobs, `troupe study` tells how each slows the "
                 "others down");
+  if (!a.flow.nodes.empty() || !b.flow.nodes.empty())
+    usage_error(
+        "compare takes two studies of one collective; of a flow, `troupe study` tells what each node waits for");
   std::vector<std::string> read = files_of(config_a), more = files_of(config_b);
   read.insert(read.end(), more.begin(), more.end());
   check_outputs({{"--json", of.json}, {"--report", of.report}}, read);

@@ -43,8 +43,9 @@ struct arguments {
 
 /// What says what is performed, which is here the trace's to say.
 void check_keys(const configuration& from) {
-  if (!from.jobs().empty())
-    throw error(errc::bad_config, "[[study.job]] would do nothing here: the trace says what is performed");
+  if (!from.jobs().empty() || !from.nodes().empty())
+    throw error(errc::bad_config, std::string{from.jobs().empty() ? "[[study.node]]" : "[[study.job]]"} +
+                                      " would do nothing here: the trace says what is performed");
   for (const char* key : {"collective", "sizes", "counts", "type", "op", "root", "in_place", "payload", "compute",
                           "overlap", "skew_spread"}) {
     const auto at = from.values().find(std::string{"study."} + key);

@@ -317,6 +317,11 @@ int run(const arguments& a) {
   if (!scenario.jobs.empty() && (a.path || !a.trace.empty()))
     usage_error(std::string{a.path ? "--path" : "--trace"} +
                 " is of a study of one collective; of several jobs there are --json, --csv and --report");
+  if (!scenario.flow.nodes.empty() && (a.path || !a.report.empty() || !a.csv.empty()))
+    usage_error(std::string{a.path              ? "--path"
+                            : !a.report.empty() ? "--report"
+                                                : "--csv"} +
+                " is of a study of one collective; of a flow there are --json and --trace");
   if (!scenario.jobs.empty() && options.at) usage_error("--at is of a study of one collective, not of several jobs");
   const study_result result = run_study(scenario, options);
   progress.clear();
@@ -340,9 +345,10 @@ int run(const arguments& a) {
   if (!a.report.empty()) write_text(a.report, study_page(std::vector{study_json(result, sweeps)}));
   if (!a.trace.empty() && result.on && result.on->nics)
     throw error(errc::unsupported, "there is no trace: what NICs do, and hosts beside them, is not recorded");
-  if (!a.trace.empty() && !result.shown_row()->recording)
+  const bool flows = !result.flow_rows.empty();
+  if (!a.trace.empty() && !flows && !result.shown_row()->recording)
     throw error(errc::unsupported, "the run has too many steps for a trace; take fewer ranks or a smaller size");
-  if (!a.trace.empty()) write_text(a.trace, study_trace(result));
+  if (!a.trace.empty()) write_text(a.trace, flows ? flow_trace(result) : study_trace(result));
   const bool refused = std::ranges::any_of(sweeps, [](const study_sweep_result& s) { return !s.refused.empty(); });
   return wrong ? exit_wrong : refused ? exit_usage : exit_ok;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The [[study.job]] tables of a configuration.
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <set>
 #include <sstream>
@@ -189,14 +190,11 @@ private:
 
 /// What only a study of one collective listens to.
 void refuse_what_does_nothing(const configuration& from) {
-  for (const char* key : {"collective", "sizes", "counts", "unit", "root", "in_place", "slices", "payload", "compute",
-                          "compute_blocks", "compute_dma_bytes", "overlap", "skew_spread", "seed"}) {
-    const auto at = from.values().find(std::string{"study."} + key);
-    if (at != from.values().end() && at->second.origin.from != config_origin::source::initial)
-      throw error(errc::bad_config,
-                  place_of(at->second.origin) + ": study." + key +
-                      " would do nothing: the study has jobs, and each says what it performs, and when");
-  }
+  static constexpr std::array<const char*, 14> useless{
+      "collective",        "sizes",   "counts",      "unit",    "root",
+      "in_place",          "slices",  "payload",     "compute", "compute_blocks",
+      "compute_dma_bytes", "overlap", "skew_spread", "seed"};
+  refuse_keys(from, useless, "the study has jobs, and each says what it performs, and when");
   for (const auto& [rank, entry] : from.under("study.skew"))
     throw error(errc::bad_config, place_of(entry.origin) + ": study.skew." + rank +
                                       " would do nothing: the study has jobs, whose `start` says when they begin");

@@ -725,6 +725,7 @@ std::shared_ptr<score_library> scores_of(const study_scenario& scenario) {
 
 study_result run_study(const study_scenario& scenario, const study_run_options& options) {
   if (!scenario.jobs.empty()) return run_jobs(scenario, options);
+  if (!scenario.flow.nodes.empty()) return run_flow(scenario, options);
   return study_run{scenario, options}.run();
 }
 

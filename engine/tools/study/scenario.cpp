@@ -35,6 +35,7 @@ public:
         s.places.try_emplace(key, place_of(entry.origin));
       }
     read_jobs(from_, s);
+    read_flow(from_, s);
     return s;
   }
 
@@ -276,6 +277,14 @@ configuration with_names_of_machine(const configuration& from) {
       named.rename(std::string{table} + "." + said, std::string{table} + "." + name);
     }
   return named;
+}
+
+void refuse_keys(const configuration& from, std::span<const char* const> keys, const std::string& why) {
+  for (const char* key : keys) {
+    const auto at = from.values().find(std::string{prefix} + key);
+    if (at != from.values().end() && at->second.origin.from != config_origin::source::initial)
+      throw error(errc::bad_config, place_of(at->second.origin) + ": study." + key + " would do nothing: " + why);
+  }
 }
 
 study_scenario read_study(const configuration& from) { return study_reader{with_names_of_machine(from)}.read(); }

@@ -14,6 +14,7 @@
 #include <memory>
 #include <optional>
 #include <ostream>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,6 +22,7 @@
 #include "actors/virtual/virtual_run.hpp"
 #include "engine/config/configuration.hpp"
 #include "engine/planning/hccl_selection.hpp"
+#include "engine/tools/study/flow_study.hpp"
 #include "engine/tools/study/jobs.hpp"
 #include "engine/tools/study/this_machine.hpp"
 #include "engine/tools/workload.hpp"
@@ -72,6 +74,8 @@ struct study_scenario {
 
   std::vector<study_job> jobs;  ///< not empty: they take the place of the call above, and of skew and computation
 
+  study_flow flow;  ///< has nodes: it takes the call's place, and its sizes are those of the tensor
+
   std::map<std::string, std::string> as_said;  ///< flat key → value, for reports: "study.choreography" → "ring"
   std::map<std::string, std::string> places;   ///< flat key → who said it, for messages: "study.toml:12", "--set"
 };
@@ -94,6 +98,8 @@ std::string study_value_text(const config_value& value);
 /// A variable's name has no dots and blanks: what TROUPE_STUDY_HARDWARE_LINK_LATENCY and TROUPE_STUDY_SLOW_UP_3 say under the names that the
 /// machine has, link.latency and "up 3". Constants are checked; elements that it has not keep the variable's name. Throws error(bad_config).
 configuration with_names_of_machine(const configuration& from);
+/// Throws error(bad_config) for keys of [study] that are said and do nothing. @param why "the study has jobs, …"
+void refuse_keys(const configuration& from, std::span<const char* const> keys, const std::string& why);
 /// Throws error(bad_config) that names file and line.
 study_scenario read_study(const configuration& from);
 
@@ -137,6 +143,7 @@ struct study_result {
   std::vector<study_shared_element> shared;           ///< the longest queues first
   std::shared_ptr<const element_recording> occupied;  ///< these elements, where study_run_options::record asked for it
   double wall_seconds = 0;                            ///< of all their runs
+  std::vector<study_flow_row> flow_rows;              ///< of a study of a flow, by row
   std::size_t shown = 0;  ///< the row that reports look at more closely: the last, or study_run_options::at
   const study_row* shown_row() const { return rows.empty() ? nullptr : &rows[shown]; }
 };

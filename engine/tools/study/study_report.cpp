@@ -25,6 +25,7 @@ std::string title_of(const study_result& r) {
   const study_scenario& s = r.scenario;
   if (!s.title.empty()) return s.title;
   if (!s.jobs.empty()) return plural(s.jobs.size(), "job") + " on " + r.on->name;
+  if (!s.flow.nodes.empty()) return "A flow of " + plural(s.flow.nodes.size(), "node") + " on " + r.on->name;
   return name(s.kind) + " on " + r.on->name + ", " + plural(static_cast<std::size_t>(r.on->ranks), "rank");
 }
 
@@ -120,7 +121,9 @@ void print_study(std::ostream& to, const study_result& r) {
                  r.wall_seconds);
     return;
   }
-  print_rows(to, r);
+  const bool flows = !r.flow_rows.empty();
+  if (flows) print_flow(to, r);
+  else print_rows(to, r);
   print_use(to, r);
   if (!r.rows.empty()) {
     print_energy(to, *r.on, r.shown_row()->outcome.use, r.shown_row()->outcome.end_ps);
@@ -139,6 +142,7 @@ void print_study(std::ostream& to, const study_result& r) {
   }
   const char* const by = r.on->nics                   ? "the NICs' state"
                          : by_states == r.rows.size() ? "the ranks' states"
+                         : flows                      ? "a replay of its tiles"
                          : by_states == 0             ? "the player"
                                                       : "the ranks' states, larger rows by the player";
   to << format("# Virtual time; %llu steps, %llu events, simulated in %.3f s by %s\n",
@@ -151,6 +155,14 @@ void print_sweep(std::ostream& to, const study_sweep_result& sweep) {
                  "least(us)", "median", "most", "alone", "slow-down", "end");
     for (const auto& [value, result] : sweep.points) print_job_rows(to, result, value);
     for (const auto& [value, why] : sweep.refused) to << format("  %-18srefused: %s\n", value.c_str(), why.c_str());
+    return;
+  }
+  if (!sweep.points.empty() && !sweep.points.front().second.flow_rows.empty()) {
+    to << format("# %-24s  %12s  %9s\n", sweep.what.key.c_str(), "size(B)", "time(us)");
+    for (const auto& [value, result] : sweep.points)
+      for (const study_row& row : result.rows)
+        to << format("  %-24s  %12zu  %9s\n", value.c_str(), row.bytes, time_text(row.time_us).c_str());
+    for (const auto& [value, why] : sweep.refused) to << format("  %-24s  refused: %s\n", value.c_str(), why.c_str());
     return;
   }
   to << format("# %-24s  %12s  %9s  %7s  %7s  %9s  %s\n", sweep.what.key.c_str(), "size(B)", "time(us)", "algbw",
@@ -450,10 +462,51 @@ std::string other_size_json(const study_result& r, std::size_t index) {
                         &row);
 }
 
+/// Of a flow: a document of its own, of times and nodes.
+std::string flow_document(const study_result& r, json sweeps) {
+  json rows = json::array();
+  for (std::size_t i = 0; i < r.rows.size(); ++i) {
+    const study_row& row = r.rows[i];
+    json nodes = json::array();
+    for (std::size_t n = 0; n < r.scenario.flow.nodes.size(); ++n) {
+      const study_node_use& u = r.flow_rows[i].nodes[n];
+      nodes.push_back({{"name", r.scenario.flow.nodes[n].name},
+                       {"kernel", r.scenario.flow.nodes[n].kernel},
+                       {"begin_us", u.begin_us},
+                       {"end_us", u.end_us},
+                       {"busy_us", u.busy_us},
+                       {"wait_us", u.wait_us},
+                       {"core_us", u.core_us},
+                       {"moved_bytes", u.moved_bytes}});
+    }
+    rows.push_back({{"bytes", row.bytes},
+                    {"count", row.count},
+                    {"type", name(r.scenario.type)},
+                    {"time_us", row.time_us},
+                    {"end_ps", row.outcome.end_ps},
+                    {"tiles", r.flow_rows[i].tiles},
+                    {"choreography", row.choreography},
+                    {"protocol", row.protocol},
+                    {"nodes", std::move(nodes)}});
+  }
+  return json{{"troupe_study", 1},
+              {"title", title_of(r)},
+              {"scenario", r.scenario.as_said},
+              {"preset", r.scenario.preset_name},
+              {"ranks", r.on->ranks},
+              {"row", r.shown},
+              {"rows", std::move(rows)},
+              {"sweeps", std::move(sweeps)},
+              {"remarks", r.remarks}}
+             .dump() +
+         "\n";
+}
+
 }  // namespace
 
 std::string study_json(const study_result& r, const std::vector<study_sweep_result>& sweeps) {
   if (!r.jobs.empty()) return jobs_document(r, sweeps_json(sweeps));
+  if (!r.flow_rows.empty()) return flow_document(r, sweeps_json(sweeps));
   const study_row* row = r.shown_row();
   json kinds = json::array();
   for (int k = 0; k < span_kind_count; ++k) kinds.push_back(name(static_cast<span_kind>(k)));

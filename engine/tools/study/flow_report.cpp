@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a study of a flow prints, and its timeline. Its JSON is in study_report.cpp with the rest.
+#include <algorithm>
+
+#include "engine/flow/trace_events.hpp"
+#include "engine/tools/study/study.hpp"
+#include "engine/tools/study/text.hpp"
+#include "memory/error.hpp"
+#include "memory/spelling.hpp"
+
+namespace troupe {
+
+namespace {
+
+using study_text::format;
+using study_text::time_text;
+
+std::string where_text(const study_flow& flow, const study_node& n) {
+  using tier = study_node::tier;
+  switch (n.what) {
+    case study_node::kind::source: return std::string{"a source, "} + (n.whole ? "the whole tensor" : "a share");
+    case study_node::kind::sink: return "a sink";
+    case study_node::kind::collective:
+      return n.choreography + (n.parts > 0 ? ", " + plural(static_cast<std::size_t>(n.parts), "part") : "");
+    case study_node::kind::work: break;
+  }
+  const std::string from = flow.nodes[static_cast<std::size_t>(n.from)].name;
+  if (n.through == tier::l0) return "takes " + from + " in l0";
+  if (n.through == tier::l1) return "loads " + from + " from l1";
+  return std::string{n.exchanges == study_node::exchange::all_gather ? "gathers " : "sums "} + from + " from l2" +
+         (n.syncs == study_node::sync::tile ? ", a sync a tile" : "");
+}
+
+}  // namespace
+
+void print_flow(std::ostream& to, const study_result& r) {
+  to << "#\n"
+     << format("# %10s  %12s  %8s  %9s\n", "size", "count", "type", "time")
+     << format("# %10s  %12s  %8s  %9s\n", "(B)", "(elements)", "", "(us)");
+  for (const study_row& row : r.rows)
+    to << format("%12zu  %12zu  %8s  %9s\n", row.bytes, row.count, std::string{nccl_name(r.scenario.type)}.c_str(),
+                 time_text(row.time_us).c_str());
+  if (r.rows.empty()) return;
+  const study_flow& flow = r.scenario.flow;
+  to << "#\n# Nodes at " << bytes_text(r.shown_row()->bytes) << ", "
+     << plural(static_cast<std::size_t>(r.flow_rows[r.shown].tiles), "tile") << " a share on "
+     << plural(static_cast<std::size_t>(flow.cores), "core") << " a rank:\n"
+     << format("# %-16s %6s  %9s  %9s  %9s  %9s  %9s  %12s\n", "node", "kernel", "begin(us)", "end(us)", "busy(us)",
+               "wait(us)", "core(us)", "moved(B)");
+  for (std::size_t i = 0; i < flow.nodes.size(); ++i) {
+    const study_node& n = flow.nodes[i];
+    const study_node_use& u = r.flow_rows[r.shown].nodes[i];
+    if (n.kernel < 0) {
+      to << format("# %-16s %6s  ", n.name.c_str(), "-") << where_text(flow, n) << '\n';
+      continue;
+    }
+    to << format("# %-16s %6d  %9s  %9s  %9s  %9s  %9s  %12s  ", n.name.c_str(), n.kernel,
+                 time_text(u.begin_us).c_str(), time_text(u.end_us).c_str(), time_text(u.busy_us).c_str(),
+                 time_text(u.wait_us).c_str(), time_text(u.core_us).c_str(),
+                 n.what == study_node::kind::collective ? "-" : std::to_string(u.moved_bytes).c_str())
+       << where_text(flow, n) << '\n';
+  }
+}
+
+namespace {
+
+/// Tracks of a rank: launches, then loads and stores of each node, then the cores.
+class flow_trace_writer {
+public:
+  explicit flow_trace_writer(const study_result& r)
+      : flow_(r.scenario.flow), row_(r.flow_rows[r.shown]), made_(*row_.lowered) {}
+
+  std::string write() {
+    for (std::size_t r = 0; r < made_.owners.size(); ++r) {
+      name_tracks(static_cast<std::int64_t>(r));
+      for (std::size_t i = 0; i < made_.owners[r].size(); ++i) add(r, i);
+    }
+    return events_.finish();
+  }
+
+private:
+  using kind = replay_operation::kind;
+
+  std::int64_t nodes() const { return static_cast<std::int64_t>(flow_.nodes.size()); }
+
+  void name_tracks(std::int64_t rank) {
+    events_.name_process(rank, "rank " + std::to_string(rank));
+    events_.name_track({rank, 0}, "launches");
+    for (std::int64_t n = 0; n < nodes(); ++n)
+      if (flow_.nodes[static_cast<std::size_t>(n)].kernel >= 0)
+        events_.name_track({rank, n + 1}, flow_.nodes[static_cast<std::size_t>(n)].name);
+    for (std::int64_t c = 0; c < flow_.cores; ++c)
+      events_.name_track({rank, nodes() + 1 + c}, "core " + std::to_string(c));
+  }
+
+  void add(std::size_t rank, std::size_t i) {
+    const replay_operation& what = made_.trace.ranks[rank].operations[i];
+    const lowered_flow::owner& of = made_.owners[rank][i];
+    const replay_span& s = row_.outcome.spans[rank][i];
+    if (s.end <= s.begin || what.what == kind::ready || what.what == kind::arrived) return;
+    const auto process = static_cast<std::int64_t>(rank);
+    if (of.node < 0) return events_.span({process, 0}, "launch", "launch", s.begin, s.end, "");
+    const study_node& n = flow_.nodes[static_cast<std::size_t>(of.node)];
+    const std::string tile =
+        of.tile < 0 ? std::string{} : " " + std::to_string(of.block) + "." + std::to_string(of.tile);
+    const bool works = what.what == kind::calc;
+    const bool syncs = what.what == kind::collective && n.what != study_node::kind::collective;
+    const char* const category = works                       ? "work"
+                                 : syncs                     ? "sync"
+                                 : what.what == kind::memory ? (what.tag != 0 ? "store" : "load")
+                                                             : "collective";
+    const std::int64_t track = works ? nodes() + 1 + what.cpu : of.node + 1;
+    events_.span({process, track}, works ? n.name + tile : category + tile, category, s.begin, s.end,
+                 what.what == kind::memory ? "\"bytes\":" + std::to_string(what.amount) + ",\"tier\":\"" +
+                                                 (what.peer == shared_segment ? "l2" : "l1") + "\""
+                                           : std::string{});
+  }
+
+  const study_flow& flow_;
+  const study_flow_row& row_;
+  const lowered_flow& made_;
+  trace_events events_;
+};
+
+}  // namespace
+
+std::string flow_trace(const study_result& r) {
+  if (r.flow_rows.empty() || !r.flow_rows[r.shown].lowered)
+    throw error(errc::invalid_argument, "there is no recording to make a trace of");
+  return flow_trace_writer{r}.write();
+}
+
+}  // namespace troupe

@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: Apache-2.0
+// The [[study.node]] tables of a configuration.
+#include <algorithm>
+#include <array>
+#include <numeric>
+#include <optional>
+
+#include "engine/tools/study/study.hpp"
+#include "memory/error.hpp"
+#include "memory/spelling.hpp"
+#include "protocols/choreographies/choreography.hpp"
+#include "topology/machine/quantities.hpp"
+
+namespace troupe {
+
+namespace {
+
+using node_kind = study_node::kind;
+using node_tier = study_node::tier;
+using node_exchange = study_node::exchange;
+
+/// Where a node's keys mean something.
+struct node_key {
+  std::string_view key;
+  std::vector<node_kind> of;
+};
+const std::vector<node_key>& node_keys() {
+  using enum node_kind;
+  static const std::vector<node_key> all{{"from", {work, collective, sink}},
+                                         {"holds", {source}},
+                                         {"through", {work, sink}},
+                                         {"exchange", {work}},
+                                         {"sync", {work}},
+                                         {"keeps", {work}},
+                                         {"time", {work}},
+                                         {"loads", {work}},
+                                         {"kernel", {work}},
+                                         {"begins", {work, collective}},
+                                         {"collective", {collective}},
+                                         {"choreography", {collective}},
+                                         {"channels", {collective}},
+                                         {"parts", {collective}}};
+  return all;
+}
+
+class flow_reader {
+public:
+  flow_reader(const configuration& from, study_scenario& into) : from_(from), scenario_(into), flow_(into.flow) {}
+
+  void read() {
+    const auto number = [&](const char* key) {
+      return static_cast<int>(std::get<std::int64_t>(from_.at(std::string{"study.flow."} + key).value));
+    };
+    const config_value& tile = from_.at("study.flow.tile").value;
+    const auto* plain = std::get_if<std::int64_t>(&tile);
+    flow_.tile_bytes = static_cast<std::uint64_t>(plain ? *plain : parse_bytes(std::get<std::string>(tile)));
+    if (flow_.tile_bytes == 0)
+      throw error(errc::bad_config,
+                  place_of(from_.at("study.flow.tile").origin) + ": study.flow.tile: a tile has bytes");
+    flow_.cores = number("cores");
+    flow_.depth = number("depth");
+    for (std::size_t i = 0; i < from_.nodes().size(); ++i) name_node(i);
+    for (std::size_t i = 0; i < from_.nodes().size(); ++i) read_node(i);
+    check_order();
+    for (study_node& n : flow_.nodes) check_stream(n);
+    give_kernels();
+    for (const study_node& n : flow_.nodes) check_kernels(n);
+  }
+
+private:
+  // -- values ---------------------------------------------------------------------------------------------------------
+
+  const config_value* find(std::size_t i, std::string_view key) const {
+    const auto found = from_.nodes()[i].find(key);
+    return found == from_.nodes()[i].end() ? nullptr : &found->second.value;
+  }
+  std::string text(std::size_t i, std::string_view key, const std::string& initial = {}) const {
+    const config_value* value = find(i, key);
+    return value == nullptr || std::get<std::string>(*value).empty() ? initial : std::get<std::string>(*value);
+  }
+  int number(std::size_t i, std::string_view key, int initial) const {
+    const config_value* value = find(i, key);
+    return value == nullptr ? initial : static_cast<int>(std::get<std::int64_t>(*value));
+  }
+  [[noreturn]] static void fail(const study_node& n, std::string_view key, const std::string& sentence) {
+    throw error(errc::bad_config, n.at(key) + sentence);
+  }
+
+  // -- nodes ----------------------------------------------------------------------------------------------------------
+
+  void name_node(std::size_t i) {
+    study_node n;
+    n.name = text(i, "name", "node " + std::to_string(i));
+    n.place = place_of(from_.origin_of_node(i));
+    for (const auto& [key, entry] : from_.nodes()[i]) {
+      n.places[key] = place_of(entry.origin);
+      scenario_.as_said["study.node." + std::to_string(i) + "." + key] = study_value_text(entry.value);
+    }
+    const std::string kind = text(i, "kind");
+    n.what = kind == "source"       ? node_kind::source
+             : kind == "collective" ? node_kind::collective
+             : kind == "sink"       ? node_kind::sink
+                                    : node_kind::work;
+    for (const study_node& other : flow_.nodes)
+      if (other.name == n.name) fail(n, "name", "two nodes are called so; give each a name of its own");
+    for (const auto& [key, of] : node_keys())
+      if (find(i, key) != nullptr && std::ranges::find(of, n.what) == of.end())
+        fail(n, key, "it would do nothing: the node is a " + kind);
+    flow_.nodes.push_back(std::move(n));
+  }
+
+  void read_node(std::size_t i) {
+    study_node& n = flow_.nodes[i];
+    if (n.what != node_kind::source) n.from = node_called(n, text(i, "from"));
+    n.whole = text(i, "holds") == "whole";
+    const std::string through = text(i, "through", "l1"), exchange = text(i, "exchange");
+    n.through = through == "l0" ? node_tier::l0 : through == "l2" ? node_tier::l2 : node_tier::l1;
+    n.exchanges = exchange_called(exchange);
+    n.syncs = text(i, "sync") == "tile" ? study_node::sync::tile : study_node::sync::kernel;
+    if (const config_value* value = find(i, "keeps")) n.keeps = std::get<bool>(*value);
+    read_costs(i, n);
+    if (n.what != node_kind::collective) return;
+    if (!find(i, "collective")) fail(n, "collective", "say which it performs, all_gather or reduce_scatter");
+    n.exchanges = exchange_called(text(i, "collective"));
+    n.choreography = text(i, "choreography", scenario_.choreography);
+    n.channels = number(i, "channels", 0);
+    if (n.channels == 0) n.channels = scenario_.channels;
+    n.parts = number(i, "parts", 0);
+    if (n.choreography != "auto" && find_choreography(n.choreography) == nullptr &&
+        !scenario_.score_files.contains(n.choreography))
+      fail(n, "choreography",
+           "there is no choreography \"" + n.choreography + "\"; " +
+               which_choreographies(n.choreography, {}, {"auto"}));
+  }
+
+  void read_costs(std::size_t i, study_node& n) const {
+    const std::string time = text(i, "time", "0");
+    const auto parsed = parse_time(time);
+    if (!parsed || *parsed > longest_setting)
+      fail(n, "time",
+           "\"" + time + "\" is no time of at most " + to_text(longest_setting) + "; write, for example, \"2us\"");
+    n.time = *parsed;
+    if (const config_value* value = find(i, "loads")) {
+      const auto* plain = std::get_if<std::int64_t>(value);
+      n.loads = static_cast<std::uint64_t>(plain ? *plain : parse_bytes(std::get<std::string>(*value)));
+    }
+  }
+
+  static node_exchange exchange_called(const std::string& name) {
+    return name == "all_gather"       ? node_exchange::all_gather
+           : name == "reduce_scatter" ? node_exchange::reduce_scatter
+                                      : node_exchange::none;
+  }
+
+  int node_called(const study_node& n, const std::string& wanted) const {
+    std::vector<std::string_view> names;
+    for (std::size_t i = 0; i < flow_.nodes.size(); ++i) {
+      if (flow_.nodes[i].name == wanted) return static_cast<int>(i);
+      names.push_back(flow_.nodes[i].name);
+    }
+    if (wanted.empty()) fail(n, "from", "say the name of the node whose tiles it takes");
+    const auto near = closest(wanted, names);
+    fail(n, "from",
+         "there is no node \"" + wanted + "\"" +
+             (near.empty() ? std::string{} : "; did you mean " + std::string{near} + "?"));
+  }
+
+  const study_node& before(const study_node& n) const { return flow_.nodes[static_cast<std::size_t>(n.from)]; }
+
+  /// Every stream begins at a source: nodes stand behind those that they take tiles of.
+  void check_order() const {
+    for (const study_node& n : flow_.nodes) {
+      const study_node* at = &n;
+      std::string way = n.name;
+      for (std::size_t i = 0; at->from >= 0; ++i) {
+        at = &before(*at);
+        way += " ← " + at->name;
+        if (i == flow_.nodes.size() || at == &n) fail(n, "from", "the flow goes in a circle: " + way);
+      }
+    }
+    for (std::size_t i = 0; i < flow_.nodes.size(); ++i)
+      if (flow_.nodes[i].from > static_cast<int>(i))
+        fail(flow_.nodes[i], "from",
+             before(flow_.nodes[i]).name + " stands behind it in the file; a node stands behind "
+                                           "those whose tiles it takes");
+  }
+
+  void check_stream(study_node& n) const {
+    if (n.from < 0) return;
+    const study_node& from = before(n);
+    if (from.what == node_kind::sink) fail(n, "from", from.name + " is a sink, where streams end");
+    n.whole = from.whole;
+    if (n.exchanges == node_exchange::all_gather) {
+      if (from.whole) fail(n, "from", "an all_gather takes a share, and " + from.name + " gives the whole tensor");
+      n.whole = true;
+    }
+    if (n.exchanges == node_exchange::reduce_scatter) {
+      if (!from.whole) fail(n, "from", "a reduce_scatter takes the whole tensor, and " + from.name + " gives a share");
+      n.whole = false;
+    }
+    if (n.what == node_kind::work && (n.through == node_tier::l2) != (n.exchanges != node_exchange::none))
+      fail(n, n.through == node_tier::l2 ? "through" : "exchange",
+           "ranks exchange tiles through l2, and only then: say through = \"l2\" and an exchange, or neither");
+    if (n.through == node_tier::l2 && from.what != node_kind::work)
+      fail(n, "from", "what passes l2 is stored there by an operator; " + from.name + " is none");
+    if (n.keeps && n.exchanges != node_exchange::all_gather)
+      fail(n, "keeps", "what is kept are others' tiles of exchange = \"all_gather\"");
+    if (n.through == node_tier::l0 && from.what == node_kind::collective)
+      fail(n, "through", "a collective leaves its output in l1");
+    if (n.what == node_kind::sink && n.through == node_tier::l2) fail(n, "through", "a stream ends in l0 or l1");
+  }
+
+  // -- kernels --------------------------------------------------------------------------------------------------------
+
+  void give_kernels() {
+    std::vector<std::string> names;
+    for (std::size_t i = 0; i < flow_.nodes.size(); ++i) {
+      study_node& n = flow_.nodes[i];
+      if (n.what == node_kind::source || n.what == node_kind::sink) continue;
+      // Without a kernel of its own: that of the node whose tiles it takes in l0, or one called as it is itself.
+      const bool joins = n.through == node_tier::l0 && before(n).kernel >= 0;
+      const std::string wanted = text(i, "kernel", joins ? names[static_cast<std::size_t>(before(n).kernel)] : n.name);
+      const auto found = std::ranges::find(names, wanted);
+      n.kernel = static_cast<int>(found - names.begin());
+      const bool beside = text(i, "begins") == "beside";
+      if (found == names.end()) {
+        if (beside && names.empty()) fail(n, "begins", "there is no kernel before it");
+        names.push_back(wanted);
+        flow_.beside.push_back(beside);
+      } else if (find(i, "begins") != nullptr) {
+        fail(n, "begins", "the first node of kernel " + wanted + " says when it begins");
+      }
+    }
+  }
+
+  void check_kernels(const study_node& n) const {
+    if (n.from < 0 || n.kernel < 0) return;
+    const study_node& from = before(n);
+    if (from.kernel < 0) return;
+    if (n.kernel < from.kernel)
+      fail(n, "kernel", "its kernel begins before that of " + from.name + ", whose tiles it takes");
+    if (n.through == node_tier::l0 && n.kernel != from.kernel)
+      fail(n, "through", "tiles stay in l0 only within a kernel, and " + from.name + " is in another one");
+    if (n.exchanges != node_exchange::none && n.what == node_kind::work && n.syncs == study_node::sync::kernel &&
+        n.kernel == from.kernel)
+      fail(n, "sync",
+           "one sync between two kernels needs two; take sync = \"tile\", or another kernel than that of " + from.name);
+  }
+
+  const configuration& from_;
+  study_scenario& scenario_;
+  study_flow& flow_;
+};
+
+constexpr std::uint64_t most_tiles_of_share = 1'000'000;
+
+constexpr std::array<const char*, 15> useless_beside_nodes{
+    "collective",        "counts",  "unit",        "root",      "slices",
+    "chunk_bytes",       "payload", "compute",     "streams",   "compute_blocks",
+    "compute_dma_bytes", "overlap", "skew_spread", "any_order", "performed_by"};
+
+}  // namespace
+
+std::string study_node::at(std::string_view key) const {
+  const auto found = places.find(key);
+  return (found == places.end() ? place : found->second) + ": " + name + ": " +
+         (key.empty() ? std::string{} : std::string{key} + ": ");
+}
+
+int study_flow::tiles_of(std::uint64_t share_bytes) const {
+  auto unit = static_cast<std::uint64_t>(cores);
+  for (const study_node& n : nodes) unit = std::lcm(unit, static_cast<std::uint64_t>(std::max(1, n.parts)));
+  const std::uint64_t least = (share_bytes + tile_bytes - 1) / tile_bytes;
+  const std::uint64_t units = std::max<std::uint64_t>(1, (least + unit - 1) / unit);
+  if (units > most_tiles_of_share / unit)
+    throw error(errc::bad_config, "a share of " + bytes_text(share_bytes) + " has more than " +
+                                      std::to_string(most_tiles_of_share) + " tiles of " + bytes_text(tile_bytes) +
+                                      "; take larger ones (study.flow.tile)");
+  return static_cast<int>(units * unit);
+}
+
+void read_flow(const configuration& from, study_scenario& s) {
+  if (from.nodes().empty()) {
+    for (const auto& [key, entry] : from.under("study.flow"))
+      if (entry.origin.from != config_origin::source::initial)
+        throw error(errc::bad_config, place_of(entry.origin) + ": study.flow." + key +
+                                          " would do nothing: the study has no flow; say its nodes, [[study.node]]");
+    return;
+  }
+  if (!from.jobs().empty())
+    throw error(errc::bad_config, place_of(from.origin_of_node(0)) + ": a study has jobs or a flow, not both");
+  refuse_keys(from, useless_beside_nodes, "the study has a flow, whose nodes say what is performed");
+  flow_reader{from, s}.read();
+}
+
+}  // namespace troupe

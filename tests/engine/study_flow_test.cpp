@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+// Flows in virtual time: engine/tools/study/flow_study.hpp, and what of them is in actors/virtual (virtual_replay, virtual_parts).
+#include <algorithm>
+
+#include "engine/tools/study/study.hpp"
+#include "memory/error.hpp"
+#include "tests/engine/program.hpp"
+
+namespace study_flow_test {
+
+using namespace troupe;
+
+namespace {
+
+study_scenario scenario(const std::string& toml) {
+  configuration c;
+  c.add_text(toml, "flow.toml");
+  return read_study(c);
+}
+study_result run(const std::string& toml) { return run_study(scenario(toml)); }
+std::int64_t end_of(const std::string& toml) { return run(toml).rows.at(0).outcome.end_ps; }
+
+void refused(const std::string& toml, const std::vector<std::string>& words) {
+  try {
+    run(toml);
+    FAIL("accepted: " << toml);
+  } catch (const error& why) {
+    for (const std::string& w : words)
+      CHECK_MESSAGE(std::string{why.what()}.find(w) != std::string::npos, std::string{why.what()});
+  }
+}
+
+constexpr std::int64_t us = 1'000'000;
+/// Tiles of 200 kB: a microsecond in a DMA engine (200 GB/s), two in a port of the bus (100 GB/s). A share has `tiles` of them.
+std::string card(int tiles, int cores, const std::string& hardware = "", const std::string& more = "") {
+  return "[study]\npreset = \"sunway_card\"\ntype = \"u8\"\nin_place = true\nsizes = [" +
+         std::to_string(800'000 * tiles) + "]\n" + more +
+         "[study.hardware]\nhost.launch = \"0\"\nhost.sync = \"0\"\nhost.transfer = \"0\"\nring_segment.latency = "
+         "\"0\"\n" +
+         hardware + "[study.flow]\ntile = 200000\ncores = " + std::to_string(cores) + "\n";
+}
+std::string node(const std::string& name, const std::string& kind, const std::string& from,
+                 const std::string& rest = "") {
+  return "[[study.node]]\nname = \"" + name + "\"\nkind = \"" + kind + "\"\n" +
+         (from.empty() ? "" : "from = \"" + from + "\"\n") + rest;
+}
+const std::string x = node("x", "source", "");
+const std::string in_l0 = "through = \"l0\"\n";
+const std::string gathers = "through = \"l2\"\nexchange = \"all_gather\"\n";
+const std::string sums = "through = \"l2\"\nexchange = \"reduce_scatter\"\n";
+const std::string all_gather = "collective = \"all_gather\"\nchoreography = \"csc\"\n";
+std::string parts(int count) { return "parts = " + std::to_string(count) + "\n"; }
+const std::string beside = "begins = \"beside\"\n";
+std::string takes(const std::string& time) { return "time = \"" + time + "\"\n"; }
+
+}  // namespace
+
+TEST_CASE("study, flow: an operator loads, works and stores; the next tile is loaded meanwhile") {
+  const std::string a = node("a", "operator", "x", takes("10us")), b = node("b", "operator", "a", takes("5us"));
+  // Load, work; nobody takes what it makes.
+  CHECK(end_of(card(1, 1) + x + a) == 11 * us);
+  // Stored for b, whose kernel then loads it.
+  CHECK(end_of(card(1, 1) + x + a + b) == (1 + 10 + 1 + 1 + 5) * us);
+  // Three tiles of a core: two loads are hidden behind the work before.
+  CHECK(end_of(card(3, 1) + x + a) == (1 + 3 * 10) * us);
+  // With room for one tile nothing is hidden.
+  CHECK(end_of(card(3, 1) + "depth = 1\n" + x + a) == 3 * 11 * us);
+  // On three cores the tiles are worked on at once, and loaded one after the other by the one DMA engine.
+  CHECK(end_of(card(3, 3) + x + a) == (3 + 10) * us);
+  // What stays in l0 is neither stored nor loaded.
+  CHECK(end_of(card(1, 1) + x + a + node("b", "operator", "a", takes("5us") + in_l0)) == (1 + 10 + 5) * us);
+  // A sink in l1 has it stored; other operands are loaded besides.
+  CHECK(end_of(card(1, 1) + x + a + node("y", "sink", "a")) == 12 * us);
+  CHECK(end_of(card(1, 1) + x + node("a", "operator", "x", takes("10us") + "loads = 400000\n")) == 13 * us);
+}
+
+TEST_CASE("study, flow: a kernel is launched when the one before it has ended, or beside it; loads cost a transfer") {
+  const std::string launches = "host.launch = \"25us\"\n", a = node("a", "operator", "x", takes("10us") + in_l0),
+                    b = node("b", "operator", "a", takes("5us"));
+  const auto on = [&](const std::string& hardware) {
+    std::string text = card(1, 1, hardware);
+    return text.erase(text.find("host.launch = \"0\"\n"), std::string{"host.launch = \"0\"\n"}.size());
+  };
+  CHECK(end_of(on(launches) + x + a + b) == (25 + 10 + 1 + 25 + 1 + 5) * us);
+  // The host launches one after the other.
+  CHECK(end_of(on(launches) + x + a + node("b", "operator", "a", takes("5us") + beside)) == (2 * 25 + 1 + 5) * us);
+  CHECK(end_of(on(launches) + x + a + node("b", "operator", "a", takes("5us") + in_l0)) == (25 + 10 + 5) * us);
+  std::string slow = card(1, 1, "");
+  slow.replace(slow.find("host.transfer = \"0\""), 19, "host.transfer = \"2us\"");
+  CHECK(end_of(slow + x + node("a", "operator", "x", takes("10us"))) == (1 + 2 + 10) * us);
+}
+
+TEST_CASE("study, flow: through l2 nothing is read before it is there, and the own tile comes from l1") {
+  const std::string a = node("a", "operator", "x", takes("10us") + in_l0);
+  // To L1 and L2 at once: 1 us in the engine, then 2 us in the port; back the own tile, 1 us in the engine, and three others', 2 us in the port.
+  const std::int64_t stored = (10 + 1 + 2) * us;
+  CHECK(end_of(card(1, 1) + x + a + node("b", "operator", "a", gathers)) == stored + (1 + 3 * 2) * us);
+  // A sync in between, which the own tile does not wait for.
+  std::string synced = card(1, 1, "");
+  synced.replace(synced.find("host.sync = \"0\""), 15, "host.sync = \"15us\"");
+  CHECK(end_of(synced + x + a + node("b", "operator", "a", gathers)) == stored + 15 * us + 3 * 2 * us);
+  // Kept in l1 besides, in the background; the last one ends it.
+  CHECK(end_of(card(1, 1) + x + a + node("b", "operator", "a", gathers + "keeps = true\n")) ==
+        stored + (1 + 3 * 2 + 1) * us);
+  // With one sync a tile in one kernel the own tile is loaded while it is stored for others; and of several, tile 0 is gathered while tile 1
+  // is made.
+  const std::string fused = node("b", "operator", "a", gathers + "sync = \"tile\"\nkernel = \"a\"\n");
+  CHECK(end_of(card(1, 1) + x + a + fused) == stored + 3 * 2 * us);
+  CHECK(end_of(card(8, 1) + x + a + fused) < end_of(card(8, 1) + x + a + node("b", "operator", "a", gathers)));
+}
+
+TEST_CASE("study, flow: reduce_scatter through l2 sums everybody's tile of the own share") {
+  const std::string y = node("y", "source", "", "holds = \"whole\"\n"),
+                    gemm = node("gemm", "operator", "y", takes("10us") + in_l0);
+  // Three tiles for others and the own one are made one after the other; each is stored while the next is made.
+  const study_result r = run(card(1, 1) + y + gemm + node("dropout", "operator", "gemm", sums + takes("4us")));
+  CHECK(r.rows[0].outcome.end_ps == (4 * 10 + 1 + 1 + 3 * 2 + 4) * us);
+  const auto& uses = r.flow_rows[0].nodes;
+  CHECK(uses[1].moved_bytes == 4 * 200'000);
+  CHECK(uses[2].moved_bytes == 4 * 200'000);
+  CHECK(uses[1].core_us == 40);
+  CHECK(uses[2].begin_us == 41);
+}
+
+TEST_CASE("study, flow: a collective takes as long as alone, and in one part as long as whole") {
+  const std::string a = node("a", "operator", "x", takes("10us") + in_l0);
+  const auto gather = [&](const std::string& rest) { return a + node("gather", "collective", "a", all_gather + rest); };
+  const std::string load = node("b", "operator", "gather");
+  std::string alone = card(4, 1);
+  alone.insert(alone.find("[study.hardware]"), "collective = \"all_gather\"\nchoreography = \"csc\"\n");
+  alone.erase(alone.find("[study.flow]"));
+  const std::int64_t itself = end_of(alone), made = (4 * 10 + 1) * us;
+  CHECK(end_of(card(4, 1) + x + gather("")) == made + itself);
+  CHECK(end_of(card(4, 1) + x + gather(parts(1))) == made + itself);
+  CHECK(end_of(card(4, 1) + x + gather(parts(1) + beside)) == made + itself);
+  // In parts it begins while a still works, and b with what has come.
+  const std::string load_beside = node("b", "operator", "gather", beside);
+  const std::int64_t in_parts = end_of(card(4, 1) + x + gather(parts(4) + beside) + load_beside);
+  CHECK(in_parts < end_of(card(4, 1) + x + gather("") + load));
+  CHECK(in_parts > made + itself / 4);
+  CHECK(run(card(4, 1) + x + gather(parts(4) + beside) + load_beside).rows[0].outcome.trace ==
+        run(card(4, 1) + x + gather(parts(4) + beside) + load_beside).rows[0].outcome.trace);
+}
+
+TEST_CASE("study, flow: parts of messages, on machines without L2, too") {
+  const auto on = [](const std::string& count, const std::string& begins) {
+    return "[study]\npreset = \"flat\"\nranks = 4\nsizes = \"4M\"\n[study.flow]\ntile = \"16K\"\n" + x +
+           node("a", "operator", "x", takes("2us")) +
+           node("gather", "collective", "a",
+                "collective = \"all_gather\"\nchoreography = \"ring\"\n" + count + begins) +
+           node("b", "operator", "gather", takes("1us") + begins);
+  };
+  const std::int64_t whole = end_of(on("", "")), in_parts = end_of(on(parts(16), beside));
+  CHECK(in_parts < whole);
+  // Nobody is faster than its operators, nor than the network.
+  CHECK(in_parts > 256 * us);
+}
+
+TEST_CASE("study, flow: fused is faster than apart at all sizes of the spec, and by less than all that moves") {
+  for (const char* table : {"3", "4"}) {
+    const auto of = [&](const std::string& which) {
+      configuration c;
+      c.add_file(TROUPE_SOURCE_DIR "/config/studies/spec1_table" + std::string{table} + which + ".toml");
+      return run_study(read_study(c));
+    };
+    const study_result apart = of("_apart"), fused = of("_fused");
+    REQUIRE(apart.rows.size() == fused.rows.size());
+    for (std::size_t i = 0; i < apart.rows.size(); ++i) {
+      CHECK(fused.rows[i].time_us + 25 <= apart.rows[i].time_us);  // a launch less, at least
+      // No faster than its DMA engine: AG moves 9 shares (15 of apart's), RS 8.
+      const double shares = std::string{table} == "3" ? 9 : 8;
+      CHECK(fused.rows[i].time_us > shares * static_cast<double>(fused.rows[i].bytes) / 4 / 200e3);
+    }
+  }
+}
+
+TEST_CASE("study, flow: what makes no flow is refused, where it stands") {
+  const std::string on = card(1, 1), a = node("a", "operator", "x");
+  refused(on + x + node("a", "operator", "y"), {"flow.toml:", "a: from: there is no node \"y\"", "did you mean x?"});
+  refused(on + x + node("a", "operator", ""), {"say the name of the node whose tiles it takes"});
+  refused(on + node("a", "operator", "b") + node("b", "operator", "a"), {"the flow goes in a circle: a ← b ← a"});
+  refused(on + node("b", "operator", "a") + x + a, {"b: from: a stands behind it"});
+  refused(on + x + a + a, {"two nodes are called so"});
+  refused(on + x + node("y", "sink", "x") + node("b", "operator", "y"), {"y is a sink, where streams end"});
+  refused(on + node("x", "source", "", "holds = \"whole\"\n") + node("g", "collective", "x", all_gather),
+          {"an all_gather takes a share, and x gives the whole tensor"});
+  refused(on + x + a + node("b", "operator", "a", sums), {"a reduce_scatter takes the whole tensor"});
+  refused(on + x + node("b", "operator", "x", gathers), {"what passes l2 is stored there by an operator; x is none"});
+  refused(on + x + a + node("b", "operator", "a", "through = \"l2\"\n"),
+          {"b: through: ranks exchange tiles through l2"});
+  refused(on + x + a + node("b", "operator", "a", in_l0 + "kernel = \"c\"\n"),
+          {"tiles stay in l0 only within a kernel"});
+  refused(on + x + a + node("b", "operator", "a", gathers + "kernel = \"a\"\n"), {"take sync = \"tile\""});
+  refused(on + x + a + node("g", "collective", "a", "choreography = \"csc\"\n"), {"say which it performs"});
+  refused(on + x + a + node("g", "collective", "a", all_gather + "time = \"1us\"\n"),
+          {"g: time: it would do nothing: the node is a collective"});
+  refused(on + x + a + node("b", "operator", "a", "keeps = true\n"), {"what is kept are others' tiles"});
+  refused(card(1, 1, "", "collective = \"all_gather\"\n") + x + a, {"study.collective would do nothing"});
+  refused("[study]\n[study.flow]\ncores = 2\n", {"study.flow.cores would do nothing: the study has no flow"});
+  refused("[study]\npreset = \"flat\"\nranks = 4\n" + x + a + node("b", "operator", "a", gathers),
+          {"b: through: flat has no memory that all ranks address"});
+  refused(on + x + node("a", "operator", "x", takes("soon")), {"a: time: \"soon\" is no time"});
+  refused("[study]\npreset = \"tianhe_32\"\n" + x + a, {"there are no flows where NICs perform collectives"});
+}
+
+TEST_CASE("study, flow: the report names every node, the timeline every tile") {
+  const std::string text = card(2, 2) + x + node("a", "operator", "x", takes("10us")) +
+                           node("b", "operator", "a", gathers + "keeps = true\n" + takes("3us"));
+  study_run_options how;
+  how.record = study_run_options::recorded::all;
+  const study_result r = run_study(scenario(text), how);
+  std::ostringstream table;
+  print_study(table, r);
+  for (const char* word :
+       {"x ", "a source, a share", "loads x from l1", "gathers a from l2", "2 tiles a share on 2 cores"})
+    CHECK_MESSAGE(table.str().find(word) != std::string::npos, table.str());
+  const auto events = nlohmann::json::parse(flow_trace(r)).at("traceEvents");
+  int works = 0, loads = 0, stores = 0;
+  for (const auto& e : events) {
+    if (e.at("ph") != "X") continue;
+    const std::string kind = e.at("cat");
+    works += kind == "work", loads += kind == "load", stores += kind == "store";
+    if (kind == "load") CHECK((e.at("args").at("tier") == "l1" || e.at("args").at("tier") == "l2"));
+  }
+  // On each of four ranks: a has 2 tiles, b 8 of them, of which 6 are others' and kept.
+  CHECK(works == 4 * (2 + 8));
+  CHECK(loads == 4 * (2 + 8));
+  CHECK(stores == 4 * (2 * 2 + 6));
+  const auto document = nlohmann::json::parse(study_json(r));
+  CHECK(document.at("rows").at(0).at("nodes").at(2).at("name") == "b");
+  CHECK(document.at("rows").at(0).at("end_ps") == r.rows[0].outcome.end_ps);
+}
+
+}  // namespace study_flow_test
