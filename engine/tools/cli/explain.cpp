@@ -148,6 +148,8 @@ int explain_modelled(const arguments& a) {
   if (a.in_place) say("in_place", "true", "--in-place");
   const configuration config = read_study_configuration(a.config.file, all_said);
   const study_scenario call = read_study(config);
+  if (!call.flow.nodes.empty())
+    throw error(errc::bad_config, "[[study.node]] would do nothing here: what is explained is one collective");
   if (a.config.dump) return dump_study(config, call);
   progress_line line;
   const auto all = explain_on(call, [&](const std::string& text) { line.show(text); });

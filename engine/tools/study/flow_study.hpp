@@ -84,7 +84,7 @@ void read_flow(const configuration& from, study_scenario& scenario);
 /// A flow as a replay, and which node each of a rank's operations belongs to.
 struct lowered_flow {
   struct owner {
-    int node = -1;                       ///< −1: a launch or an end of kernel `tile`
+    int node = -1;                       ///< −1: a kernel's launch or end
     std::int32_t block = -1, tile = -1;  ///< −1: of no single tile
   };
   replay_trace trace;
