@@ -294,7 +294,7 @@ TEST_CASE("published figures: the program prints those that are asked for") {
   CHECK(call("spec1.model --json j" + from) == 0);
   CHECK(text("out").find("Ring-AG at 8 MB") != std::string::npos);
   CHECK(text("out").find("table 3") == std::string::npos);
-  CHECK(nlohmann::json::parse(text("j")).size() == 5);
+  CHECK(nlohmann::json::parse(text("j")).size() == 7);
   CHECK(call("spec1.model3 --json -" + from) == 0);
   CHECK(nlohmann::json::parse(text("out")).size() == 1);
   CHECK(call("spec99" + from) == 2);

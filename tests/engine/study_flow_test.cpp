@@ -174,6 +174,21 @@ TEST_CASE("study, flow: fused is faster than apart at all sizes of the spec, and
   }
 }
 
+TEST_CASE("study, flow: the files' exact times at 8 MiB") {
+  const std::pair<const char*, std::int64_t> all[] = {{"flow", 217'458'240},
+                                                      {"spec1_table3_apart", 225'173'760},
+                                                      {"spec1_table3_fused", 153'886'080},
+                                                      {"spec1_table4_apart", 269'204'320},
+                                                      {"spec1_table4_fused", 190'829'120}};
+  for (const auto& [file, ps] : all) {
+    CAPTURE(std::string{file});
+    configuration c;
+    c.add_file(TROUPE_SOURCE_DIR "/config/studies/" + std::string{file} + ".toml");
+    c.set("study.sizes", "8M");
+    CHECK(run_study(read_study(c)).rows.at(0).outcome.end_ps == ps);
+  }
+}
+
 TEST_CASE("study, flow: what makes no flow is refused, where it stands") {
   const std::string on = card(1, 1), a = node("a", "operator", "x");
   refused(on + x + node("a", "operator", "y"), {"flow.toml:", "a: from: there is no node \"y\""});
