@@ -54,9 +54,9 @@ void add_fusion_models(std::vector<figure>& all) {
                  .ours = [](const study_lookup& of) -> measured {
                    return {of.time_us("", v), apart_formula(2e6)};
                  },
-                 .remark =
-                     "(9) counts no sync (15 us), no t_OTHERS, and of CSC-AG neither the store of what it gathers nor "
-                     "LayerNorm's; it adds up what ours lets overlap where it passes other elements",
+                 .remark = "as we read it, (9) counts no sync (15 us), no t_OTHERS, and of CSC-AG neither the store of "
+                           "what it gathers nor "
+                           "LayerNorm's; it adds up what ours lets overlap where it passes other elements",
                  .kind = published_kind::assumed});
   all.push_back({.id = "spec1.model10",
                  .source = "spec 1, model (10)",
