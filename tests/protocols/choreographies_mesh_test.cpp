@@ -19,6 +19,7 @@
 #include "protocols/program/program.hpp"
 #include "protocols/verify/verifier.hpp"
 #include "tests/protocols/most_ranks.hpp"
+#include "topology/machine/shared_segment.hpp"
 
 using namespace troupe;
 namespace c = troupe::choreographies;
@@ -799,6 +800,21 @@ TEST_CASE("csc: no messages, one sync, reads rotated, small L0") {
   for (part& player : hasty.players)
     std::erase_if(player.lanes[0], [](const step& at) { return at.kind == step_kind::sync; });
   CHECK_FALSE(verify(hasty).ok());
+}
+
+TEST_CASE("csc: what a rank publishes lies in its own share of L2, and everybody fetches from somebody else") {
+  for (const collective what : c::csc.collectives)
+    for (const int ranks : {2, 4, 5}) {
+      const score s = write_score(c::csc, flat_stage(what, ranks));
+      const auto home = [&](const place& at) {
+        return home_of_shared_cell(at.cell, static_cast<std::int64_t>(s.l2.size()), ranks);
+      };
+      for (rank_t r = 0; r < ranks; ++r)
+        for (const step& at : lane_of(s, r)) {
+          if (at.target.buffer == buffer_kind::l2) CHECK(home(at.target) == r);
+          if (at.source.buffer == buffer_kind::l2) CHECK(home(at.source) != r);
+        }
+    }
 }
 
 TEST_CASE("fused: no messages but the syncs, and out of the way before anybody may leave") {
