@@ -28,7 +28,7 @@ caf::actor fabric::element_actor(element_id id) {
   if (!found) {
     const lets_go_of_logger of_this_thread;
     switch (machine_.at(id).kind) {
-      case element_kind::dma: found = spawn_dma_engine(system_, *this); break;
+      case element_kind::dma: found = spawn_dma_engine(system_, *this, id); break;
       case element_kind::nic: found = spawn_nic(system_, *this); break;
       default: found = spawn_ring_segment(system_, *this); break;
     }
@@ -38,22 +38,35 @@ caf::actor fabric::element_actor(element_id id) {
 }
 
 void fabric::forward(transfer_message&& what) {
-  if (trace_) what.passed.push_back(what.way->way.hops[what.at].id);
-  if (++what.at < what.way->hops.size()) {
-    const caf::actor& next = what.way->hops[what.at];
-    post(next, std::move(what));
-    return;
+  if (what.at + 1 == what.way->hops.size()) {
+    arrived(what);
+    return what.destination.cell().post(chunk_message{what.destination.channel, std::move(what.what)});
   }
-  if (trace_ && !what.way->recorded.exchange(true)) record(*what.way, what.passed);
-  what.destination.cell().post(chunk_message{what.destination.channel, std::move(what.what)});
+  pass(what);
+  const caf::actor& next = what.way->hops[++what.at];
+  post(next, std::move(what));
 }
 
-void fabric::record(path& way, const std::vector<element_id>& passed) {
-  std::string text = "rank " + std::to_string(way.way.from);
-  for (const element_id id : passed) text += " → " + machine_.to_string(machine_.at(id));
-  text += " → rank " + std::to_string(way.way.to);
-  const std::lock_guard lock(mutex_);
-  traced_.push_back(std::move(text));
+void fabric::arrived(transfer_message& what) {
+  if (!trace_) return;
+  pass(what);
+  std::vector<element_id> passed = std::exchange(what.passed, {});
+  if (what.way->recorded.exchange(true)) return;
+  const std::lock_guard lock(traced_mutex_);
+  traced_.insert({what.way->way.from, what.way->way.to, std::move(passed)});
+}
+
+void fabric::pass(transfer_message& what, std::size_t at) {
+  if (!trace_) return;
+  what.passed.push_back(what.way->way.hops[at].id);
+  count(what.passed.back(), what.what.bytes);
+}
+
+void fabric::count(element_id element, std::size_t bytes) {
+  const std::lock_guard lock(traced_mutex_);
+  element_traffic& of = traffic_[element];
+  ++(bytes > 0 ? of.messages : of.tokens);
+  of.bytes += bytes;
 }
 
 std::shared_ptr<scratch_block> fabric::buffer(std::size_t bytes) {
@@ -66,8 +79,24 @@ std::shared_ptr<scratch_block> fabric::buffer(std::size_t bytes) {
 }
 
 std::vector<std::string> fabric::traced() {
-  const std::lock_guard lock(mutex_);
-  return traced_;
+  const std::lock_guard lock(traced_mutex_);
+  std::vector<std::string> lines;
+  for (const traced_way& way : traced_) {
+    std::string& line = lines.emplace_back("rank " + std::to_string(way.from));
+    for (const element_id id : way.passed) line += " → " + machine_.to_string(machine_.at(id));
+    line += " → rank " + std::to_string(way.to);
+  }
+  return lines;
+}
+
+std::vector<element_traffic> fabric::traffic() {
+  const std::lock_guard lock(traced_mutex_);
+  std::vector<element_traffic> all;
+  for (const auto& [id, of] : traffic_) {
+    all.push_back(of);
+    all.back().element = machine_.to_string(machine_.at(id));
+  }
+  return all;
 }
 
 void fabric::close() {

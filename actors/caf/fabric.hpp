@@ -5,8 +5,10 @@
 
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -20,6 +22,7 @@
 #include "actors/elements/nic_state.hpp"
 #include "memory/arena.hpp"
 #include "protocols/chunk.hpp"
+#include "topology/machine/element_traffic.hpp"
 #include "topology/machine/routes.hpp"
 
 namespace troupe::actors {
@@ -40,13 +43,27 @@ struct channel_address {
   rank_cell& cell() const { return members->table->at(rank); }
 };
 
-/// A chunk on its way. `at`: position of the receiving element in the path; behind the last one comes `destination`.
+/// A piece of a dma_get (`reads`) or dma_put whose cells lie in one share of L2 (topology/machine/shared_segment.hpp). It goes there and comes back, by the elements
+/// that messages between the two core groups pass: a request and then the bytes, or the bytes and then word that they were written. Both sides stay valid until it
+/// is back: L0 since a flush waits for it, L2 since it owns that.
+struct l2_access {
+  bool reads;
+  std::byte* target;
+  const std::byte* source;
+  std::size_t bytes;
+  path_ptr there, back;  ///< null: the share is its asker's own
+  std::shared_ptr<const void> keep;
+  std::uint64_t number = 0;  ///< among those of the asker's DMA engine
+};
+
+/// A chunk on its way. `at`: position of the receiving element in the path; behind the last one comes `destination`, if it is a channel's.
 struct transfer_message {
   chunk what;
   path_ptr way;
   std::size_t at;
   channel_address destination;
-  std::vector<element_id> passed;  ///< filled when routes are traced
+  std::vector<element_id> passed;             ///< filled when routes are traced
+  std::shared_ptr<const l2_access> access{};  ///< it carries that instead of a channel's chunk; else null
 };
 /// A piece of a chunk between two NICs.
 struct packet_message {
@@ -55,14 +72,23 @@ struct packet_message {
   nic_state::packet what;
   caf::actor sender;
 };
-/// dma_get / dma_put: copy, and tell the channel.
+/// Whose dma_get or dma_put it is, and hears of its end.
+struct transfer_asker {
+  channel_address channel;
+  operation_key which;
+  int lane;
+};
+/// dma_get / dma_put within a core group's memory: copy, and tell the channel.
 struct copy_message {
   std::byte* target;
   const std::byte* source;
   std::size_t bytes;
-  channel_address asker;
-  operation_key which;
-  int lane;
+  transfer_asker asker;
+};
+/// The same between its L0 and L2, of which some lies in other core groups' shares.
+struct shared_copy_message {
+  std::vector<l2_access> pieces;
+  transfer_asker asker;
 };
 /// "Answer when you have done what came before": from then on the DMA engine reads and writes nothing on the asker's behalf.
 struct flush_message {};
@@ -71,18 +97,34 @@ struct flushed_message {};
 /// Spawns elements on first use and remembers paths. Thread-safe.
 class fabric final : public travel_memory {
 public:
-  fabric(caf::actor_system& system, machine hardware, arena& memory, bool trace, std::shared_ptr<spdlog::logger> log)
-      : system_(system), machine_(std::move(hardware)), memory_(memory), trace_(trace), log_(std::move(log)) {}
+  fabric(caf::actor_system& system, machine hardware, arena& memory, bool trace,
+         std::shared_ptr<spdlog::logger> log)
+      : system_(system),
+        machine_(std::move(hardware)),
+        memory_(memory),
+        trace_(trace),
+        log_(std::move(log)) {}
 
   /// Null: both ranks share a core group and hand over references directly.
   path_ptr path_between(int from, int to, int channel);
   caf::actor dma_of(int rank);
 
+  /// A transfer passes the element at that place of its way: noted if routes are traced.
+  void pass(transfer_message& what, std::size_t at);
+  void pass(transfer_message& what) { pass(what, what.at); }
+  /// The same of bytes that a DMA engine copies within its core group's memory.
+  void copied(element_id dma, std::size_t bytes) {
+    if (trace_) count(dma, bytes);
+  }
   /// Sends a transfer to its next hop, or the chunk to its destination. Called by elements, on their turn.
   void forward(transfer_message&& what);
+  /// The same of a transfer that has come to the element where its way ends.
+  void arrived(transfer_message& what);
 
-  bool traces() const { return trace_; }
+  /// Each way once, by its ranks; empty unless routes are traced.
   std::vector<std::string> traced();
+  /// Of every element that something passed, in the order of their ids; empty unless routes are traced.
+  std::vector<element_traffic> traffic();
   /// Null, and an entry in the log, when there is none.
   std::shared_ptr<scratch_block> buffer(std::size_t bytes) override;
   const machine& hardware() const { return machine_; }
@@ -91,7 +133,7 @@ public:
 
 private:
   caf::actor element_actor(element_id id);
-  void record(path& way, const std::vector<element_id>& passed);
+  void count(element_id element, std::size_t bytes);
 
   caf::actor_system& system_;
   machine machine_;
@@ -100,15 +142,22 @@ private:
   std::shared_ptr<spdlog::logger> log_;
   std::mutex mutex_;  // when a pair first talks; paths are cached by the channels
   std::unordered_map<element_id, caf::actor> elements_;
-  std::vector<std::string> traced_;
+  std::mutex traced_mutex_;  // once a hop, when routes are traced
+  struct traced_way {
+    int from, to;
+    std::vector<element_id> passed;
+    auto operator<=>(const traced_way&) const = default;
+  };
+  std::set<traced_way> traced_;
+  std::map<element_id, element_traffic> traffic_;
   bool closed_ = false;
 };
 
 /// A core group's DMA engine: reads the sender's memory into a buffer that travels (out), hands what arrives to the channel (in),
-/// and performs dma_get and dma_put. One request after the other, as the engine is shared by everything on its core group.
-caf::actor spawn_dma_engine(caf::actor_system& system, fabric& ways);
+/// and performs dma_get and dma_put, also for other core groups that read or write its share of L2. One request after the other, as the engine is shared by everything on its core group.
+caf::actor spawn_dma_engine(caf::actor_system& system, fabric& ways, element_id self);
 /// Calls back, on `self`'s turn, when nothing that the channels of `rank` have handed to their DMA engine refers to the rank's memory
-/// any more; at once if the ranks hand over references directly.
+/// any more, wherever it is on its way; at once if the ranks hand over references directly.
 template <class Self, class Callback>
 void after_transfers(Self& self, const communicator_actors& members, rank_t rank, Callback callback) {
   if (members.ways == nullptr) return callback();
@@ -128,6 +177,7 @@ TROUPE_BEGIN_MESSAGES(troupe_fabric, 60)
 TROUPE_LOCAL_MESSAGE(troupe_fabric, troupe::actors::transfer_message)
 TROUPE_LOCAL_MESSAGE(troupe_fabric, troupe::actors::packet_message)
 TROUPE_LOCAL_MESSAGE(troupe_fabric, troupe::actors::copy_message)
+TROUPE_LOCAL_MESSAGE(troupe_fabric, troupe::actors::shared_copy_message)
 TROUPE_LOCAL_MESSAGE(troupe_fabric, troupe::actors::flush_message)
 TROUPE_LOCAL_MESSAGE(troupe_fabric, troupe::actors::flushed_message)
 TROUPE_END_MESSAGES(troupe_fabric)

@@ -25,7 +25,7 @@ public:
 
 private:
   void cut(transfer_message& m) {
-    if (ways_.traces()) m.passed.push_back(m.way->way.hops[m.at].id);
+    ways_.pass(m);
     const std::size_t at = m.at + 1;
     const caf::actor next = m.way->hops[at];
     const auto whole = std::make_shared<const transfer_message>(std::move(m));
@@ -37,9 +37,9 @@ private:
     if (m.what.bytes == nic_state::packet_bytes) scheduler::before_long_work();
     auto whole = state_.join(m.sender.id(), m.what, m.whole->what, ways_);
     if (!whole) return;
-    transfer_message arrived{std::move(*whole), m.whole->way, m.at, m.whole->destination, m.whole->passed};
-    if (ways_.traces())
-      for (std::size_t k = m.whole->at + 1; k < m.at; ++k) arrived.passed.push_back(arrived.way->way.hops[k].id);
+    transfer_message arrived{std::move(*whole),    m.whole->way,    m.at,
+                             m.whole->destination, m.whole->passed, m.whole->access};
+    for (std::size_t k = m.whole->at + 1; k < m.at; ++k) ways_.pass(arrived, k);
     ways_.forward(std::move(arrived));
   }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "actors/caf/rank_shell.hpp"
 
+#include <algorithm>
 #include <unordered_map>
 #include <vector>
 
@@ -31,8 +32,6 @@ TROUPE_LOCAL_MESSAGE(troupe_answer, troupe::actors::answer_message)
 TROUPE_END_MESSAGES(troupe_answer)
 
 namespace troupe::actors {
-
-namespace {}  // namespace
 
 rank_order order_of(const pair_word& what) {
   return [what](rank_state& s, rank_outbox& o) {
@@ -138,7 +137,16 @@ public:
       return true;
     }
     if (!dma_) dma_ = members_.ways->dma_of(place(rank_));
-    post(dma_, copy_message{target, source, bytes, {members_.shared_from_this(), rank_, channel}, which, lane});
+    post(dma_, copy_message{target, source, bytes, asker(which, channel, lane)});
+    return false;
+  }
+  bool transfer_shared(const operation_key& which, int channel, int lane, const shared_transfer& what) override {
+    const bool here = members_.ways == nullptr || what.bytes == 0;
+    std::vector<l2_access> pieces = here ? std::vector<l2_access>{} : accesses(channel, what);
+    if (std::ranges::all_of(pieces, [](const l2_access& piece) { return piece.there == nullptr; }))
+      return transfer(which, channel, lane, what.target, what.source, what.bytes);
+    if (!dma_) dma_ = members_.ways->dma_of(place(rank_));
+    post(dma_, shared_copy_message{std::move(pieces), asker(which, channel, lane)});
     return false;
   }
   bool flush(const operation_key& which) override {
@@ -209,10 +217,30 @@ private:
   }
 
   const path_ptr& path_to(rank_t to, int channel) {
-    const auto [at, fresh] =
-        paths_.try_emplace(std::uint64_t{static_cast<std::uint32_t>(to)} << 32 | static_cast<std::uint32_t>(channel));
+    const auto [at, fresh] = paths_.try_emplace(name_of(to, channel));
     if (fresh) at->second = members_.ways->path_between(place(rank_), place(to), channel);
     return at->second;
+  }
+  const path_ptr& path_from(rank_t from, int channel) {
+    const auto [at, fresh] = paths_back_.try_emplace(name_of(from, channel));
+    if (fresh) at->second = members_.ways->path_between(place(from), place(rank_), channel);
+    return at->second;
+  }
+  static std::uint64_t name_of(rank_t peer, int channel) {
+    return std::uint64_t{static_cast<std::uint32_t>(peer)} << 32 | static_cast<std::uint32_t>(channel);
+  }
+
+  transfer_asker asker(const operation_key& which, int channel, int lane) {
+    return {{members_.shared_from_this(), rank_, channel}, which, lane};
+  }
+  /// By whose share of L2 they are of. Such ranks share memory, so no way of theirs has a NIC on it, which could lose a piece.
+  std::vector<l2_access> accesses(int channel, const shared_transfer& what) {
+    std::vector<l2_access> pieces;
+    const bool reads = what.what.kind == step_kind::dma_get;
+    for (const shared_piece& piece : shared_pieces(what.code, what.what))
+      pieces.push_back({reads, what.target + piece.begin, what.source + piece.begin, piece.bytes,
+                        path_to(piece.home, channel), path_from(piece.home, channel), what.keep});
+    return pieces;
   }
 
   template <class Message>
@@ -232,8 +260,8 @@ private:
   bool killed_ = false;
   std::vector<fault_injector> faults_;  ///< by channel; empty: none
   caf::actor dma_;
-  std::unordered_map<std::uint64_t, path_ptr> paths_;  ///< by peer and channel
-  std::shared_ptr<rank_nic_queue> nic_;                ///< null: nothing was posted yet
+  std::unordered_map<std::uint64_t, path_ptr> paths_, paths_back_;  ///< by peer and channel
+  std::shared_ptr<rank_nic_queue> nic_;                             ///< null: nothing was posted yet
   bool wakes_nic_ = false;
 };
 

@@ -514,5 +514,8 @@ void runtime::leave_run() {
 std::vector<std::string> runtime::traced_routes() const {
   return hidden_->ways ? hidden_->ways->traced() : std::vector<std::string>{};
 }
+std::vector<element_traffic> runtime::traffic() const {
+  return hidden_->ways ? hidden_->ways->traffic() : std::vector<element_traffic>{};
+}
 
 }  // namespace troupe::actors

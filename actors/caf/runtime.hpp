@@ -16,6 +16,7 @@
 #include "actors/waiting/completion.hpp"
 #include "actors/waiting/no_waiting.hpp"
 #include "protocols/call_description.hpp"
+#include "topology/machine/element_traffic.hpp"
 #include "topology/machine/graph.hpp"
 
 namespace troupe {
@@ -163,8 +164,9 @@ public:
   /// The calling thread is one of this run's.
   static bool is_in_run(const run_threads& which);
 
-  /// The ways that chunks really took, one line a pair, when `trace_routes`.
+  /// The ways that chunks really took, each once, and what passed each element, when `trace_routes`.
   std::vector<std::string> traced_routes() const;
+  std::vector<element_traffic> traffic() const;
 
   struct hidden;
   hidden& inside() { return *hidden_; }

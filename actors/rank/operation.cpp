@@ -307,7 +307,7 @@ std::shared_ptr<const assignment> prepare(operation& op, rank_t rank, arena& mem
                                     result->code->l2_bytes, memory);
     result->memory.peers = space->peers.data();
     result->memory.l2 = bytes_of(space->l2.data());
-    op.shared = space;
+    result->shared = op.shared = space;
   }
   return result;
 }

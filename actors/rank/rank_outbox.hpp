@@ -81,6 +81,10 @@ public:
   /// True: copied at once. False: a DMA engine copies, and rank_state::transferred() will be called.
   virtual bool transfer(const operation_key& which, int channel, int lane, std::byte* target, const std::byte* source,
                         std::size_t bytes) = 0;
+  /// As channel_outbox::transfer_shared().
+  virtual bool transfer_shared(const operation_key& which, int channel, int lane, const shared_transfer& what) {
+    return transfer(which, channel, lane, what.target, what.source, what.bytes);
+  }
   /// True: transfers of the rank may be under way; rank_state::flushed() will be called when they have ended.
   virtual bool flush(const operation_key& which) = 0;
 

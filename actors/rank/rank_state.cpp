@@ -44,6 +44,9 @@ struct rank_state::channel_port final : channel_outbox {
                 std::size_t bytes) override {
     return out.transfer(which, channel, lane, target, source, bytes);
   }
+  bool transfer_shared(const operation_key& which, int lane, const shared_transfer& what) override {
+    return out.transfer_shared(which, channel, lane, what);
+  }
   bool begin_work(const operation_key& which, int lane, const instruction& i, lane_wait::reason lacked) override {
     return out.begin_work(which, channel, lane, i, lacked);
   }

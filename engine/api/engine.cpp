@@ -294,6 +294,10 @@ std::vector<std::string> engine::traced_routes() const {
   const gate::pass inside{impl_->core->door};
   return inside ? impl_->core->runtime->traced_routes() : std::vector<std::string>{};
 }
+std::vector<element_traffic> engine::traffic() const {
+  const gate::pass inside{impl_->core->door};
+  return inside ? impl_->core->runtime->traffic() : std::vector<element_traffic>{};
+}
 
 namespace {
 

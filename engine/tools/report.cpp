@@ -140,8 +140,23 @@ void report_footer::print(std::ostream& to) const {
      << format("# Avg bus bandwidth    : %g\n#\n", measurements_ == 0 ? 0.0 : bandwidth_ / measurements_) << std::flush;
 }
 
+void print(std::ostream& to, const passed_elements& passed) {
+  if (passed.ways.empty()) {
+    to << "# ways that messages took: none but direct references\n";
+  } else {
+    to << "# ways that messages took:\n";
+    for (const std::string& way : passed.ways) to << "#   " << way << '\n';
+  }
+  if (passed.traffic.empty()) return;
+  to << "# what passed each element (tokens have no payload):\n#   messages           bytes     tokens  element\n";
+  for (const element_traffic& of : passed.traffic)
+    to << format("# %10" PRIu64 " %15" PRIu64 " %10" PRIu64 "  ", of.messages, of.bytes, of.tokens) << of.element
+       << '\n';
+}
+
 std::string to_json(const workload& settings, const engine_options& options, const std::vector<job_result>& rows,
-                    const std::string& configuration, const std::vector<std::string>& command, bool complete) {
+                    const std::string& configuration, const std::vector<std::string>& command, bool complete,
+                    const passed_elements* passed) {
   json meta{{"program", "troupe"},
             {"version", version()},
             {"schema", 1},
@@ -164,6 +179,13 @@ std::string to_json(const workload& settings, const engine_options& options, con
             {"complete", complete}};
   json document{{"meta", std::move(meta)}, {"rows", json::array()}};
   for (const job_result& r : rows) document["rows"].push_back(row_of(r));
+  if (passed != nullptr) {
+    document["routes"] = passed->ways;
+    document["elements"] = json::array();
+    for (const element_traffic& of : passed->traffic)
+      document["elements"].push_back(
+          {{"element", of.element}, {"messages", of.messages}, {"bytes", of.bytes}, {"tokens", of.tokens}});
+  }
   return document.dump(2) + "\n";
 }
 

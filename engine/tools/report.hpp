@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/tools/bench_runner.hpp"
+#include "topology/machine/element_traffic.hpp"
 
 namespace troupe {
 
@@ -43,6 +44,15 @@ private:
   int measurements_ = 0;
 };
 
+/// Where messages went that passed a layout's elements.
+struct passed_elements {
+  std::vector<std::string> ways;         ///< engine::traced_routes()
+  std::vector<element_traffic> traffic;  ///< engine::traffic()
+};
+
+/// As lines of comment behind a table.
+void print(std::ostream& to, const passed_elements& passed);
+
 /// {"meta": {…}, "rows": [{"collective", "ranks", "processes", "bytes", "count", "type", "op", "root", "choreography", "protocol", "time_us",
 /// "algbw", "busbw", "wrong", "min_us", "median_us", "p99_us", "max_us", "in_place": {"time_us", "algbw", "busbw", "wrong", "min_us", …}, "out_of_bounds"}]}. The times and "in_place" are null
 /// where there is no such call, "wrong" where it was not checked. Bandwidths in GB/s (1e9).
@@ -51,8 +61,10 @@ private:
 /// @param configuration the values that are not defaults, as TOML
 /// @param command as it was called
 /// @param complete false: interrupted, so rows are missing
+/// @param passed null, or what follows the rows: "routes": ["rank 0 → …"], "elements": [{"element", "messages", "bytes", "tokens"}]
 std::string to_json(const workload& settings, const engine_options& options, const std::vector<job_result>& rows,
-                    const std::string& configuration, const std::vector<std::string>& command, bool complete);
+                    const std::string& configuration, const std::vector<std::string>& command, bool complete,
+                    const passed_elements* passed = nullptr);
 
 /// Throws error(bad_config) if write_text() could not write there, as far as that can be known before. Writes and creates nothing.
 void check_writable(const std::string& path);

@@ -44,8 +44,9 @@ struct assignment {
   op reduction{};
   bool any_order = false;  ///< determinism `fast`
   step_work work = step_work::at_once;
-  std::shared_ptr<part_board> parts;  ///< of a partitioned operation; else null
-  int credits = 8;                    ///< chunks under way per (source, destination, lane)
+  std::shared_ptr<part_board> parts;   ///< of a partitioned operation; else null
+  std::shared_ptr<const void> shared;  ///< owns L2, also for transfers that are on their way; null: none is touched
+  int credits = 8;                     ///< chunks under way per (source, destination, lane)
 };
 
 }  // namespace troupe

@@ -15,6 +15,8 @@
 //   bool piece_ready(piece)                   of partitioned programs: is that piece of the input ready?
 //   void performed(lane, index)               the same: an instruction that has `arrives` was performed
 //   bool transfer(lane, target, source, bytes)  dma_get/dma_put: true if done at once, false if the end is reported later
+// A port to which it matters where the cells of L2 lie may offer besides:
+//   bool transfer(lane, instruction, target, source, bytes)  the same of one that reads or writes L2
 // A port whose chunks come from far away may offer besides:
 //   void expect(lane, from, place, bytes)     the lane waits for that chunk and for nothing else; it will be kept at `place` as it is, or
 //                                             combined (null). A chunk whose data lie there already is not copied
@@ -219,6 +221,8 @@ private:
   outcome fan_once(Port& port, int lane);
   template <class Port, class Instruction>
   outcome perform(Port& port, int lane, const Instruction& i, bool completes);
+  template <class Port, class Instruction>
+  bool transfer(Port& port, int lane, const Instruction& i, std::size_t bytes) const;
   template <class Port, class Instruction>
   void expect(Port& port, int lane, const Instruction& i) const;
   template <class Port, class Instruction>
@@ -477,8 +481,7 @@ typename basic_performer<Code>::outcome basic_performer<Code>::perform(Port& por
       case step_kind::dma_get:
       case step_kind::dma_put:
         if (timed_port<Port> && !carries) break;
-        if (l.transfer == transfer_state::none &&
-            !port.transfer(lane, with_.memory.at(i.target), with_.memory.at(i.source), bytes))
+        if (l.transfer == transfer_state::none && !transfer(port, lane, i, bytes))
           l.transfer = transfer_state::under_way;
         if (l.transfer == transfer_state::under_way) return stuck(l, lane_wait::reason::transfer, -1);
         l.transfer = transfer_state::none;
@@ -492,6 +495,16 @@ typename basic_performer<Code>::outcome basic_performer<Code>::perform(Port& por
     }
     return outcome::moved;
   }
+}
+
+template <class Code>
+template <class Port, class Instruction>
+bool basic_performer<Code>::transfer(Port& port, int lane, const Instruction& i, std::size_t bytes) const {
+  std::byte* const target = with_.memory.at(i.target);
+  const std::byte* const source = with_.memory.at(i.source);
+  if constexpr (requires { port.transfer(lane, i, target, source, bytes); })
+    if (touches_l2(i)) return port.transfer(lane, i, target, source, bytes);
+  return port.transfer(lane, target, source, bytes);
 }
 
 template <class Code>

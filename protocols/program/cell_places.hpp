@@ -54,6 +54,9 @@ public:
   }
 
   const std::vector<extent>& scratch_cells() const { return scratch_cells_; }
+  std::int32_t l2_cell_count() const { return static_cast<std::int32_t>(l2_cells_.size()); }
+  /// Bytes of L2 before that cell. @pre set(), 0 <= cell < l2_cell_count()
+  std::size_t l2_begin(std::int32_t cell) const { return l2_[static_cast<std::size_t>(cell)] * shape_.element_size; }
 
   std::size_t scratch_bytes = 0;
   std::size_t l0_bytes = 0;

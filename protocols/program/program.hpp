@@ -43,6 +43,10 @@ struct instruction {
   bool arrives = false;          ///< see program::arrivals
 };
 
+inline bool touches_l2(const instruction& i) {
+  return i.source.buffer == buffer_kind::l2 || i.target.buffer == buffer_kind::l2;
+}
+
 /// Of a partitioned program: the lane's last instruction that brings something of that piece of the output, see arrivals.hpp.
 struct arrival {
   std::int32_t lane = 0;

@@ -24,6 +24,7 @@
 #include <chrono>
 #include <cstring>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <random>
@@ -575,6 +576,163 @@ TEST_CASE("chunks pass the elements that the topology names, and arrive whole") 
       met.insert(line.substr(0, line.find(" →")) + line.substr(line.rfind(" →")));
     }
     CHECK(met.size() == pairs);
+  }
+}
+
+namespace {
+
+/// What csc's all_gather of `block` bytes has every element of one card carry: its fetches, by the ways that the topology names.
+std::map<std::string, std::uint64_t> bytes_of_gather(const machine& card, std::uint64_t block) {
+  std::map<std::string, std::uint64_t> bytes;
+  const int n = card.ranks().size();
+  for (int reader = 0; reader < n; ++reader)
+    for (int owner = 0; owner < n; ++owner)
+      for (const hop& h : route_between(card, owner, reader).hops)
+        bytes[card.to_string({h.kind, h.server, h.card, h.index, h.way})] += block;
+  // Within a core group: own block to L0, from there to L2 and the output, and what was fetched from L0 to the output.
+  for (int r = 0; r < n; ++r) bytes["dma 0.0." + std::to_string(r)] += block * static_cast<std::uint64_t>(3 + n - 1);
+  return bytes;
+}
+
+engine_options on_card(const char* layout) {
+  engine_options o = through_actors();
+  o.layout = layout;
+  o.choreography = "csc";
+  return o;
+}
+
+}  // namespace
+
+TEST_CASE("csc: what is fetched from other core groups' shares of L2 passes the ring segments, byte for byte") {
+  for (const int n : {2, 3, 4, 5}) {
+    CAPTURE(n);
+    engine_options o = on_card(("1x1x" + std::to_string(n)).c_str());
+    o.channels = 1;
+    o.trace_routes = true;
+    engine e{o};
+    auto comms = e.communicators(n);
+    constexpr std::size_t block = 5000;
+    std::atomic<int> wrong{0};
+    on_threads(comms, [&](communicator& c) {
+      std::vector<std::int32_t> in(block, c.rank() + 1), out(block * static_cast<std::size_t>(n));
+      c.all_gather(in, out);
+      for (std::size_t i = 0; i < out.size(); ++i) wrong += out[i] != static_cast<std::int32_t>(i / block) + 1;
+    });
+    CHECK(wrong == 0);
+    std::map<std::string, std::uint64_t> carried;
+    for (const element_traffic& of : e.traffic()) {
+      carried[of.element] = of.bytes;
+      CHECK(of.tokens > 0);  // requests, and the sync
+      if (n == 4 && of.element.starts_with("ring")) {
+        const auto from = of.element[of.element.find(':') + 1], to = of.element.back();
+        // Two neighbours fetch from each other; who is two away goes clockwise.
+        CHECK(of.messages == ((to - from + 4) % 4 == 1 ? 3 : 1));
+      }
+    }
+    CHECK(carried == bytes_of_gather(machine{layout::parse(o.layout)}, block * sizeof(std::int32_t)));
+    const auto ways = e.traced_routes();
+    CHECK(std::set<std::string>(ways.begin(), ways.end()).size() == ways.size());
+  }
+}
+
+TEST_CASE("a flat layout, and one that nobody traces, count nothing") {
+  for (const char* text : {"", "1x1x3"}) {
+    engine_options o = on_card(text);
+    o.trace_routes = *text == '\0';
+    engine e{o};
+    auto comms = e.communicators(3);
+    tally t;
+    on_threads(comms, [&](communicator& c) { one_all_reduce(c, 100, t); });
+    CHECK(t.good == 3);
+    CHECK(e.traffic().empty());
+    CHECK(e.traced_routes().empty());
+  }
+}
+
+TEST_CASE("csc on cards: any sizes, channels and slices, several calls at once, several ranks a core group") {
+  std::mt19937_64 random(seed());
+  for (const char* text :
+       {"1x1x4", "1x1x5", "1x2x2", "0.0.0,0.0.0,0.0.1,0.0.2,0.0.2", "0.0.3,0.0.1,0.0.2,0.0.0", "2x1x3"})
+    for (int round = 0; round < 2 * effort; ++round) {
+      CAPTURE(text);
+      engine_options o = on_card(text);
+      o.channels = 1 + static_cast<int>(random() % 3);
+      o.chunk_bytes = random() % 2 == 0 ? 0 : 256 << random() % 5;
+      o.workers = static_cast<int>(random() % 3);
+      engine e{o};
+      const int n = *text == '2' ? 3 : layout::parse(text).size();
+      auto comms = e.communicators(n);
+      const std::size_t count = random() % 3000;
+      std::vector<std::size_t> counts;
+      for (int r = 0; r < n; ++r) counts.push_back(random() % 4 == 0 ? 0 : random() % 2000);
+      std::atomic<int> wrong{0};
+      on_threads(comms, [&](communicator& c) {
+        const auto ranks = static_cast<std::size_t>(n), me = static_cast<std::size_t>(c.rank());
+        std::vector<std::int64_t> sums(count * ranks), gathered(count * ranks), own(count, c.rank());
+        std::vector<std::int64_t> scattered(count), all(count * ranks);
+        for (std::size_t i = 0; i < sums.size(); ++i) sums[i] = all[i] = static_cast<std::int64_t>(i) + c.rank();
+        std::vector<request> under_way;
+        const auto begin = [&](request&& r) {
+          under_way.push_back(std::move(r));
+        };
+        begin(c.all_gather_async(own, gathered));
+        begin(c.reduce_scatter_async(all, scattered));
+        begin(c.all_reduce_async(sums));
+        block_list blocks;
+        std::size_t total = 0;
+        for (const std::size_t each : counts) total += each;
+        blocks.counts = counts;
+        std::vector<std::int64_t> some(counts[me], c.rank()), different(total);
+        begin(c.all_gather_v_async(some, different, blocks));
+        for (request& r : under_way) r.wait();
+        const std::int64_t added = n * (n - 1) / 2;
+        for (std::size_t i = 0; i < gathered.size(); ++i) {
+          wrong += gathered[i] != static_cast<std::int64_t>(i / count);
+          wrong += sums[i] != static_cast<std::int64_t>(i) * n + added;
+        }
+        for (std::size_t i = 0; i < count; ++i)
+          wrong += scattered[i] != static_cast<std::int64_t>(me * count + i) * n + added;
+        std::size_t at = 0;
+        for (std::size_t r = 0; r < ranks; ++r)
+          for (std::size_t i = 0; i < counts[r]; ++i) wrong += different[at++] != static_cast<std::int64_t>(r);
+      });
+      CHECK(wrong == 0);
+    }
+}
+
+TEST_CASE("csc on a card, cancelled, killed or late at any moment, while its payload is on the ring") {
+  std::mt19937_64 random(seed());
+  for (int round = 0; round < 4 * effort; ++round) {
+    CAPTURE(round);
+    engine_options o = on_card("1x1x5");
+    o.chunk_bytes = 8192;
+    o.channels = 2;
+    const int mischief = round % 4;
+    if (mischief == 1) {
+      o.faults.kill_after = static_cast<int>(random() % 60);
+      o.faults.kill_rank = 2;
+    }
+    if (mischief == 2) o.faults = {.seed = seed(), .duplicate = 0.2, .reorder = 0.2, .delay = 0.2};
+    if (mischief == 3) o.faults = {.seed = seed(), .drop = 0.05};
+    engine e{o};
+    auto comms = e.communicators(5);
+    tally t;
+    on_threads(comms, [&](communicator& c) {
+      std::mt19937_64 mine(seed() + static_cast<unsigned>(round * 5 + c.rank()));
+      for (int k = 0; k < 12; ++k) {
+        const bool cancels = mischief == 0 && mine() % 3 == 0;
+        const auto pause = std::chrono::microseconds(mine() % 900);
+        one_all_reduce(c, 30'000, t, {}, [&](request& r) {
+          if (!cancels) return;
+          std::this_thread::sleep_for(pause);
+          r.cancel();
+        });
+      }
+    });
+    CHECK(t.hanging == 0);
+    CHECK(t.wrong == 0);
+    if (mischief == 2) CHECK(t.good == 60);
+    CHECK(t.only({errc::cancelled, errc::actor_lost, errc::message_lost}));
   }
 }
 

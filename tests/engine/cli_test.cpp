@@ -3,6 +3,8 @@
 
 #include "tests/engine/program.hpp"
 
+#include <set>
+
 using namespace troupe_program;
 
 namespace {
@@ -186,6 +188,30 @@ TEST_CASE("run --routes prints what chunks passed") {
       run("run '" + config_folder() + "three_levels.toml' --routes --set iterations=1 --set run.sizes=4K");
   CHECK(o.code == 0);
   for (const char* element : {"dma 0.0.0", "ring 0.0:", "nic 1:0", "switch"}) check_says(o.out, element);
+}
+
+TEST_CASE("run --routes: each way once, and what passed each element, also as JSON") {
+  const std::string file =
+      write("card.toml",
+            "[engine]\nlayout = \"1x1x4\"\nchoreography = \"csc\"\nchannels = 1\n[workload]\nwarmup = 0\niterations = "
+            "1\n[[workload.run]]\ncollective = \"all_gather\"\nin_place = \"out\"\nsizes = [\"64K\"]\n");
+  const outcome o = run("run '" + file + "' --routes --json -");
+  CHECK(o.code == 0);
+  check_says(o.err, "# what passed each element");
+  const json all = json::parse(o.out);
+  const auto ways = all["routes"].get<std::vector<std::string>>();
+  CHECK(std::set<std::string>(ways.begin(), ways.end()).size() == ways.size());
+  CHECK(ways.size() == 12);
+  std::size_t segments = 0;
+  for (const json& of : all["elements"]) {
+    check_says(o.err, of["element"].get<std::string>());
+    segments += of["element"].get<std::string>().starts_with("ring") ? 1 : 0;
+    CHECK(of["bytes"].get<std::uint64_t>() % (16 * 1024) == 0);  // blocks of 16 KiB, however often they were run
+    CHECK(of["messages"].get<std::uint64_t>() > 0);
+    CHECK(of["tokens"].get<std::uint64_t>() > 0);
+  }
+  CHECK(segments == 8);
+  CHECK_FALSE(json::parse(run("run '" + file + "' --json -").out).contains("routes"));
 }
 
 TEST_CASE("failing while running is exit code 3, and not a hang") {

@@ -4,6 +4,7 @@
 #include "memory/error.hpp"
 #include "protocols/choreographies/choreography.hpp"
 #include "protocols/lower/lowering.hpp"
+#include "protocols/program/shared_pieces.hpp"
 #include "protocols/program/slot_program.hpp"
 #include "tests/seed.hpp"
 
@@ -287,6 +288,39 @@ TEST_CASE("L0 cells are as large as the largest slice, and each channel has its 
             }
     for (std::size_t c = 1; c < used.size(); ++c) CHECK(used[c - 1].second <= used[c].first);
   }
+}
+
+TEST_CASE("what an instruction moves of L2, by whose share it lies in") {
+  const std::vector<std::size_t> counts{10, 0, 7, 30};
+  for (const bool uniform : {true, false}) {
+    const score s = made("csc", collective::all_gather, 4, 0, false, uniform);
+    call_shape shape;
+    shape.count = 10;
+    if (!uniform) shape.counts = counts;
+    shape.element_size = 4;
+    const program p = compile(s, 2, shape, {});
+    for (const instruction& i : p.lane(0, 0)) {
+      if (!touches_l2(i)) continue;
+      const cell_range& at = i.kind == step_kind::dma_get ? i.source_cells : i.target_cells;
+      CHECK(shared_pieces(p, i) == std::vector<shared_piece>{{at.cell, 0, i.elements * 4}});
+    }
+    instruction several;
+    several.kind = step_kind::dma_get;
+    several.source_cells = {1, 0, 1, 0, 3, self, buffer_kind::l2};
+    fit(several, p.places);
+    if (uniform) CHECK(shared_pieces(p, several) == std::vector<shared_piece>{{1, 0, 40}, {2, 40, 40}, {3, 80, 40}});
+    else CHECK(shared_pieces(p, several) == std::vector<shared_piece>{{1, 0, 0}, {2, 0, 28}, {3, 28, 120}});
+  }
+  // Two neighbouring cells of one share are one piece.
+  const score rows = made("csc", collective::reduce_scatter, 2);
+  call_shape shape;
+  shape.count = 6;
+  const program p = compile(rows, 0, shape, {});
+  instruction row;
+  row.kind = step_kind::dma_get;
+  row.source_cells = {1, 0, 1, 0, 3, self, buffer_kind::l2};
+  fit(row, p.places);
+  CHECK(shared_pieces(p, row) == std::vector<shared_piece>{{0, 0, 6}, {1, 6, 12}});
 }
 
 TEST_CASE("2^33 elements: offsets need no more than 64 bits, and are right") {

@@ -126,6 +126,9 @@ struct channel_state::port {
   bool transfer(int lane, std::byte* target, const std::byte* source, std::size_t bytes) {
     return outbox.transfer(key, lane, target, source, bytes);
   }
+  bool transfer(int lane, const instruction& i, std::byte* target, const std::byte* source, std::size_t bytes) {
+    return outbox.transfer_shared(key, lane, {*a.what->code, i, target, source, bytes, a.what->shared});
+  }
 };
 
 /// The same where work takes time.

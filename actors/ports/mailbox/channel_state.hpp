@@ -32,6 +32,7 @@
 #include "protocols/chunk.hpp"
 #include "protocols/perform/assignment.hpp"
 #include "protocols/perform/performer.hpp"
+#include "protocols/program/shared_pieces.hpp"
 
 namespace troupe::actors {
 
@@ -80,6 +81,10 @@ public:
   /// True: copied at once. False: a DMA engine copies and transferred() will be called.
   virtual bool transfer(const operation_key& which, int lane, std::byte* target, const std::byte* source,
                         std::size_t bytes) = 0;
+  /// The same from or to L2, for those to whom it matters where that lies.
+  virtual bool transfer_shared(const operation_key& which, int lane, const shared_transfer& what) {
+    return transfer(which, lane, what.target, what.source, what.bytes);
+  }
   /// Only of operations whose work takes time (step_work): a lane begins `i`, which lacks nothing. `lacked`: what the lane waited for
   /// last. True: no time passes. False: transferred() will be called when the work has ended; only then `i` consumes and sends.
   virtual bool begin_work(const operation_key&, int, const instruction&, lane_wait::reason) { return true; }

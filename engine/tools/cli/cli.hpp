@@ -171,7 +171,7 @@ void check_job_options(const engine_options& options);
 struct table_style {
   bool choreography_column = false;
   bool titles = false;
-  bool routes = false;  ///< afterwards, the ways that chunks took
+  bool routes = false;  ///< afterwards, the ways that messages took, and what passed each element
   bool spread_columns = false;
   int cycles = 1;  ///< how often all rows are run; 0: until an interrupt
 };

@@ -461,12 +461,6 @@ private:
   bool keep_;
 };
 
-void print_routes(std::ostream& to, engine& on) {
-  const auto routes = on.traced_routes();
-  to << "# ways that chunks took: " << (routes.empty() ? "none but direct references" : "") << '\n';
-  for (const std::string& way : routes) to << "#   " << way << '\n';
-}
-
 /// Passes an interrupt on to the runner, from when there is one.
 class interruption {
 public:
@@ -549,9 +543,11 @@ int run_table(const configuration& config, workload work, const table_style& sty
     }
   });
   if (begun) table.footer.print(to);
-  if (options.trace_routes) print_routes(to, on);
+  std::optional<passed_elements> passed;
+  if (options.trace_routes) print(to, passed.emplace(passed_elements{on.traced_routes(), on.traffic()}));
   if (!json.empty() && speaks)
-    write_text(json, to_json(work, options, table.rows, config.dump(false), command_line(), complete));
+    write_text(json, to_json(work, options, table.rows, config.dump(false), command_line(), complete,
+                             passed ? &*passed : nullptr));
   if (complete) return table.footer.ok() ? exit_ok : exit_wrong;
   if (speaks) std::cerr << "troupe: interrupted\n";
   return exit_interrupted;

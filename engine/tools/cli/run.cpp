@@ -60,7 +60,9 @@ void add_run(command program, action& chosen) {
   const command sub = program.add_command("run", "run and check the workload of a configuration file");
   sub.add_option("file", a->config.file, "TOML file (docs/config.md)").required().type_name("FILE");
   a->config.add_to(sub, "");
-  sub.add_flag("--routes", a->routes, "print the ways that chunks took through the layout (engine.trace_routes)");
+  sub.add_flag(
+      "--routes", a->routes,
+      "print the ways that messages took through the layout, and what passed each element (engine.trace_routes)");
   sub.add_option("--json", a->json, "write the rows as JSON; - for standard output").type_name("FILE");
   sub.footer(footer);
   sub.when_named([a, &chosen] { chosen = [a] { return run(*a); }; });
