@@ -21,7 +21,9 @@
 #include "actors/caf/messages.hpp"
 #include "actors/elements/nic_state.hpp"
 #include "memory/arena.hpp"
+#include "memory/tiers/card_memory.hpp"
 #include "protocols/chunk.hpp"
+#include "topology/machine/card_sizes.hpp"
 #include "topology/machine/element_traffic.hpp"
 #include "topology/machine/routes.hpp"
 
@@ -97,17 +99,20 @@ struct flushed_message {};
 /// Spawns elements on first use and remembers paths. Thread-safe.
 class fabric final : public travel_memory {
 public:
-  fabric(caf::actor_system& system, machine hardware, arena& memory, bool trace,
+  fabric(caf::actor_system& system, machine hardware, arena& memory, card_sizes cards, bool trace,
          std::shared_ptr<spdlog::logger> log)
       : system_(system),
         machine_(std::move(hardware)),
         memory_(memory),
         trace_(trace),
-        log_(std::move(log)) {}
+        log_(std::move(log)),
+        card_sizes_(cards) {}
 
   /// Null: both ranks share a core group and hand over references directly.
   path_ptr path_between(int from, int to, int channel);
   caf::actor dma_of(int rank);
+  /// Of the card that the rank sits on. Made when it is first asked for; throws error(out_of_memory) where the system gives no address space.
+  std::shared_ptr<card_memory> card_of(int rank);
 
   /// A transfer passes the element at that place of its way: noted if routes are traced.
   void pass(transfer_message& what, std::size_t at);
@@ -151,7 +156,13 @@ private:
   std::set<traced_way> traced_;
   std::map<element_id, element_traffic> traffic_;
   bool closed_ = false;
+  const card_sizes card_sizes_;
+  std::map<std::pair<int, int>, std::shared_ptr<card_memory>> cards_;  ///< by server and card
 };
+
+/// The memory of the cards that a communicator's ranks sit on; null: they are larger than card_memory models, and operations use the arena. @param machine_ranks as communicator_actors::machine_rank
+std::unique_ptr<card_tiers> make_card_tiers(fabric& ways, std::vector<int> machine_ranks,
+                                            std::shared_ptr<spdlog::logger> log);
 
 /// A core group's DMA engine: reads the sender's memory into a buffer that travels (out), hands what arrives to the channel (in),
 /// and performs dma_get and dma_put, also for other core groups that read or write its share of L2. One request after the other, as the engine is shared by everything on its core group.

@@ -211,6 +211,8 @@ runtime::make_actors(std::string name, int ranks, int channels, bool boards, std
   table.cores = usable_cores();
   table.spin = slot_looks * std::max(0, hidden_->options.spin);
   table.first = hidden_->options.first_operation;
+  if (members->ways != nullptr) members->card = make_card_tiers(*members->ways, members->machine_rank, members->log);
+  table.card = members->card.get();
   if (job != nullptr) {
     members->links = hidden_->job.get();
     members->id = job->id;

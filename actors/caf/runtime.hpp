@@ -16,6 +16,7 @@
 #include "actors/waiting/completion.hpp"
 #include "actors/waiting/no_waiting.hpp"
 #include "protocols/call_description.hpp"
+#include "topology/machine/card_sizes.hpp"
 #include "topology/machine/element_traffic.hpp"
 #include "topology/machine/graph.hpp"
 
@@ -39,6 +40,7 @@ struct runtime_options {
   int workers = -1;
   int spin = 64;
   bool trace_routes = false;
+  card_sizes card;                    ///< of every card of the machine
   std::uint64_t first_operation = 0;  ///< see engine_options
   bool offloads = false;              ///< calls may be the NIC's, also between processes of a host
   fault_settings faults;

@@ -40,7 +40,7 @@ struct runtime::hidden {
     const lets_go_of_logger of_this_thread;
     if (!options.log) options.log = make_log("warn");
     if (reach_map{hardware.ranks()}.routed())
-      ways = std::make_unique<fabric>(system, std::move(hardware), memory, o.trace_routes, options.log);
+      ways = std::make_unique<fabric>(system, std::move(hardware), memory, o.card, o.trace_routes, options.log);
   }
 
   runtime_options options;

@@ -235,7 +235,9 @@ std::shared_ptr<shared_spaces::space> shared_spaces::enter(epoch_t epoch, std::u
   auto entered = at == open_.end() ? std::make_shared<space>() : at->second;
   if (at == open_.end()) {
     entered->peers.resize(static_cast<std::size_t>(ranks_));
-    entered->l2 = from.acquire(l2_bytes);  // may throw: nobody enters a space without its memory
+    // May throw: nobody enters a space without its memory.
+    if (card_ != nullptr && l2_bytes > 0) entered->card_l2 = card_->l2(l2_bytes);
+    else entered->l2 = from.acquire(l2_bytes);
     open_.emplace(std::pair{epoch, fingerprint}, entered);
   }
   entered->peers[static_cast<std::size_t>(rank)] = mine;
@@ -297,16 +299,21 @@ std::shared_ptr<const assignment> prepare(operation& op, rank_t rank, arena& mem
   result->memory = bring_buffers(op, rank, memory);
   result->code = code();
   op.scratch = memory.acquire(result->code->scratch_bytes);
-  op.l0 = memory.acquire(result->code->l0_bytes);
   result->memory.scratch = bytes_of(op.scratch.data());
-  result->memory.l0 = bytes_of(op.l0.data());
+  if (const std::size_t bytes = result->code->l0_bytes; bytes > 0 && spaces.card() != nullptr) {
+    op.tile = spaces.card()->l0(rank, bytes);
+    result->memory.l0 = op.tile.get();
+  } else {
+    op.l0 = memory.acquire(bytes);
+    result->memory.l0 = bytes_of(op.l0.data());
+  }
   if (result->code->slot_bytes > 0) result->lent = op.lent = std::make_shared<lent_memory>();
   if (result->code->shares_memory) {
     const auto space = spaces.enter(op.epoch, result->fingerprint, rank,
                                     {result->memory.input, result->memory.output, result->memory.factor},
                                     result->code->l2_bytes, memory);
     result->memory.peers = space->peers.data();
-    result->memory.l2 = bytes_of(space->l2.data());
+    result->memory.l2 = space->l2_begin();
     result->shared = op.shared = space;
   }
   return result;

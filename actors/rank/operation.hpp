@@ -19,6 +19,7 @@
 #include "actors/ports/pairs/pair_port.hpp"
 #include "actors/ports/parts/link_board.hpp"
 #include "actors/ports/parts/part_areas.hpp"
+#include "actors/rank/card_tiers.hpp"
 #include "actors/waiting/completion.hpp"
 #include "memory/arena.hpp"
 #include "protocols/agreement/agreement.hpp"
@@ -81,6 +82,7 @@ struct operation {
   std::byte* result = nullptr;  ///< where the plan leaves the output, in its own type; null: in `output`
   std::shared_ptr<lent_memory> lent;
   std::shared_ptr<void> shared;           ///< keeps L2 and the table of the peers' buffers
+  std::shared_ptr<std::byte> tile;        ///< L0 of a modelled card; then `l0` is empty
   failure_ptr why_ended;                  ///< once it has: null if it was performed
   std::shared_ptr<operation> next_ended;  ///< see ended_operations
 
@@ -116,7 +118,9 @@ public:
   struct space {
     std::vector<peer_memory> peers;
     scratch_block l2;
+    std::shared_ptr<std::byte> card_l2;  ///< of a modelled card; then `l2` is empty
     int takers = 0;
+    std::byte* l2_begin() const { return card_l2 ? card_l2.get() : static_cast<std::byte*>(l2.data()); }
   };
   explicit shared_spaces(int ranks) : ranks_(ranks) {}
   /// Every rank calls this once an operation; the space lives as long as its users hold it. Ranks that called different
@@ -132,6 +136,10 @@ public:
   link_boards& boards() { return boards_; }
   /// … and of those that are in several, and share memory; else null.
   part_areas* areas() { return areas_ ? &*areas_ : nullptr; }
+  /// Of ranks on a modelled card, else null: where their L0 and L2 lie.
+  card_tiers* card() { return card_; }
+  /// @param card which outlives it, or null. Before any rank is made
+  void lie_on(card_tiers* card) { card_ = card; }
   /// @param memory which outlives it. Before any rank is made
   void lie_in(board_memory& memory) { areas_.emplace(ranks_, memory); }
   /// The operation failed and no rank will enter any more.
@@ -141,6 +149,7 @@ private:
   int ranks_;
   link_boards boards_;
   std::optional<part_areas> areas_;
+  card_tiers* card_ = nullptr;
   std::mutex mutex_;  // once per rank and operation that shares memory, and twice if it is partitioned
   std::vector<std::pair<epoch_t, int>> awaited_;  ///< ranks; of few operations at once
   std::map<std::pair<epoch_t, std::uint64_t>, std::shared_ptr<space>> open_;

@@ -505,6 +505,9 @@ void rank_state::finish(epoch_t epoch, failure_ptr why, rank_outbox& out) {
   }
   const bool registered = op->registered, performed = why == nullptr;
   if (performed && !op->ahead) ahead_.confirm(epoch);
+  // Before its caller is told, whose next call needs the room.
+  op->tile.reset();
+  op->shared.reset();
   ended_.append(std::move(op), std::move(why));
   drop(collective_key(epoch));  // what came twice
   if (registered) withdraw(epoch, performed, out);

@@ -29,6 +29,7 @@ rank_table::rank_table(const rank_table_options& options, rank_threads& threads)
       by_rank_(static_cast<std::size_t>(options.ranks)),
       attendant_(cells_, board_.get(), options.ranks, [&threads] { threads.start_attendant(); }) {
   cells_.reserve(static_cast<std::size_t>(ranks_here(options)));
+  spaces_.lie_on(options.card);
   // All processes find the same, so their roots are one behind the other alike.
   if (has_boards() && board_->between_processes() && board_->memory().peers() != nullptr)
     spaces_.lie_in(board_->memory());

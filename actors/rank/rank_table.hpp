@@ -35,6 +35,7 @@ struct rank_table_options {
   int neighbours = 0;                         ///< ranks of other processes on those cores
   int spin = 4096;                            ///< most looks of a waiting caller
   epoch_t first = 0;                          ///< see rank_state_options
+  card_tiers* card = nullptr;                 ///< where L0 and L2 of its operations lie; null: in the arena
   std::vector<bool> elsewhere{};              ///< by rank: it lives in another process; empty: all live here
 };
 

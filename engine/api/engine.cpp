@@ -50,6 +50,9 @@ engine_options checked(engine_options o) {
   check_range("workers", o.workers, -1, 1024);
   check_range("spin", o.spin, 0, 1'000'000);
   check_range("nic_ports", o.nic_ports, 1, 64);
+  for (const std::string& fault : {card_size_fault("card.l0", o.card.l0, card_sizes::most_l0),
+                                   card_size_fault("card.l2", o.card.l2, card_sizes::most_l2)})
+    if (!fault.empty()) throw error(errc::bad_config, fault);
   check_range("lanes", o.lanes, 1, actors::most_connections);
   for (const double p : {o.faults.drop, o.faults.duplicate, o.faults.reorder, o.faults.delay})
     check_range("a fault's probability", p, 0, 1);
@@ -74,6 +77,7 @@ actors::runtime_options runtime_part(const engine_options& o, std::shared_ptr<sp
   r.workers = o.workers;
   r.spin = o.spin;
   r.trace_routes = o.trace_routes;
+  r.card = o.card;
   r.first_operation = o.first_operation;
   r.offloads = o.offload != "never";
   const fault_options& f = o.faults;

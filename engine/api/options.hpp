@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "protocols/call_description.hpp"
+#include "topology/machine/card_sizes.hpp"
 
 namespace troupe {
 
@@ -72,6 +73,7 @@ struct engine_options {
   /// ":inside", ":between", ":both": which switches reduce, and no places; all that a process of a job may say.
   std::string layout;
   int nic_ports = 1;  ///< per server
+  card_sizes card;  ///< of every card of the layout: what operations whose choreography uses L0 and L2 (csc) find there
   /// Of every collective that offers it; "auto": the planner chooses; "^ring,tree": it chooses, but not ring and none whose name has the word tree.
   std::string choreography = "auto";
   /// Collective name → choreography, stronger than `choreography`; "^…" excludes, besides what `choreography` excludes.

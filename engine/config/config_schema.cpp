@@ -25,6 +25,9 @@ constexpr std::array schema{
         "where ranks sit: 8, 2x4 (servers x cards), 2x4x4 (x core groups), 2x2x4x1 (pods in front), 4+3; empty: flat; "
         "behind it, or alone, which switches reduce: :inside"},
     config_setting{"engine.nic_ports", integer, "1", "NIC ports of a server", 1, 64},
+    config_setting{"engine.card.l0", bytes, "1G",
+                   "L0 of a core group of the layout, for choreographies that use it (csc); whole pages of 8K"},
+    config_setting{"engine.card.l2", bytes, "64G", "L2 of a card of the layout, likewise"},
     config_setting{
         "engine.choreography", text, "auto",
         "of every collective that it offers; auto: the planner chooses; ^ring,bruck: but none of these; ^tree: none "

@@ -14,6 +14,7 @@
 #include "engine/planning/choreography_wish.hpp"
 #include "engine/planning/hccl_selection.hpp"
 #include "engine/planning/nccl_selection.hpp"
+#include "engine/planning/option_bounds.hpp"
 #include "memory/error.hpp"
 #include "protocols/choreographies/choreography.hpp"
 
@@ -122,6 +123,11 @@ configuration::own_choreographies configuration::load_own_choreographies() const
 engine_options configuration::engine() const {
   const auto text = [&](const char* key) { return std::get<std::string>(at(key).value); };
   const auto number = [&](const char* key) { return static_cast<int>(std::get<std::int64_t>(at(key).value)); };
+  const auto tier_size_of = [&](const char* key, std::size_t most) {
+    const std::size_t bytes = bytes_of(at(key));
+    if (const std::string fault = card_size_fault(key, bytes, most); !fault.empty()) refuse(at(key), fault);
+    return bytes;
+  };
   engine_options o;
   o.layout = text("engine.layout");
   try {
@@ -131,6 +137,8 @@ engine_options configuration::engine() const {
     refuse(at("engine.layout"), std::string{"engine.layout: "} + wrong.what());
   }
   o.nic_ports = number("engine.nic_ports");
+  o.card.l0 = tier_size_of("engine.card.l0", card_sizes::most_l0);
+  o.card.l2 = tier_size_of("engine.card.l2", card_sizes::most_l2);
   // Before names are looked up.
   own_choreographies own = load_own_choreographies();
   o.choreography_libraries = std::move(own.libraries);

@@ -42,6 +42,8 @@ void fill(engine_options& into, const engine_options& said) {
   using f = fault_options;
   const auto faults = [&](auto... members) { (take(into.faults, said.faults, members), ...); };
   faults(&f::seed, &f::drop, &f::duplicate, &f::reorder, &f::delay, &f::longest_delay, &f::kill_after, &f::kill_rank);
+  take(into.card, said.card, &card_sizes::l0);
+  take(into.card, said.card, &card_sizes::l2);
   into.choreography_of.insert(said.choreography_of.begin(), said.choreography_of.end());
   into.score_files.insert(said.score_files.begin(), said.score_files.end());
   into.choreography_libraries.insert(said.choreography_libraries.begin(), said.choreography_libraries.end());

@@ -6,11 +6,20 @@
 #include <string>
 #include <string_view>
 
+#include "topology/machine/card_sizes.hpp"
+
 namespace troupe {
 
 inline constexpr int most_channels_wanted = 64, most_credits = 64, most_streams = 64;
 /// How a caller may want messages to travel. As a configuration's schema lists choices.
 inline constexpr std::string_view wanted_protocols = "auto|simple|direct|ll|ll128";
+
+/// Why a tier cannot have that size; empty if it can. @param most card_sizes::most_l0 or most_l2
+inline std::string card_size_fault(std::string_view what, std::size_t bytes, std::size_t most) {
+  if (bytes >= card_sizes::page && bytes % card_sizes::page == 0 && bytes <= most) return {};
+  return std::string{what} + " is " + std::to_string(bytes) + " but must be whole pages of " +
+         std::to_string(card_sizes::page) + " bytes (\"8K\"), from one to " + std::to_string(most / card_sizes::page);
+}
 
 /// It is one of "a|b|c".
 constexpr bool is_one_of(std::string_view word, std::string_view choices) {

@@ -4,12 +4,14 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
 
 #include "engine/planning/plan_limits.hpp"
 #include "engine/planning/planner.hpp"
 #include "memory/error.hpp"
 #include "protocols/lower/lowering.hpp"
 #include "protocols/lower/partition.hpp"
+#include "protocols/program/cell_places.hpp"
 #include "protocols/program/slot_program.hpp"
 #include "protocols/verify/reduction_forest.hpp"
 
@@ -207,6 +209,7 @@ void plan_choice::shape(contender& c, const planning_task& task) {
     }
     const std::vector<cutting> able = cuts(c, task, *whole);
     if (able.size() > 1 || able.front() != c.cut) price_cuts(c, task, able);
+    if (c.eligible()) c.why_rejected = why_no_room(c, task);
   } catch (const error& e) {
     c.why_rejected = e.what();
     c.faulty = e.code_value() == errc::bad_score;
@@ -266,6 +269,56 @@ std::size_t plan_choice::staged_elements(const contender& c, const planning_task
   return each < 16 * line ? each : each - 2 * line;
 }
 
+namespace {
+/// Of a core group's L0, what a block of each of its ranks may take so that there is room wherever those of the other ranks lie: all of it for a
+/// rank alone. Of n ranks, the others' n − 1 blocks of 1/2n leave n gaps, one of which is that large.
+std::size_t l0_of_rank(const layout& on, std::size_t l0) {
+  std::map<coordinates, std::size_t> ranks;
+  std::size_t most = 0;
+  for (int r = 0; r < on.size(); ++r) most = std::max(most, ++ranks[on.of(r)]);
+  return most == 1 ? l0 : l0 / (2 * most);
+}
+/// The same of L2: ranks that are through with one operation may begin the next, whose block must fit on one side of the last one's.
+std::size_t l2_of_operation(std::size_t l2) { return l2 / 3; }
+}  // namespace
+
+/// Elements that each cell in the L0 of a modelled core group may have, so that all cells of its ranks fit; else no limit.
+std::size_t plan_choice::elements_in_l0(const contender& c, const planning_task& task,
+                                        const lowered_score& whole) const {
+  std::size_t cells = 0;
+  if (task.where.routed())
+    for (const part& player : whole.notes->players) cells = std::max(cells, player.l0.size());
+  if (cells == 0) return std::numeric_limits<std::size_t>::max();
+  const std::size_t room = card_sizes::room_in(l0_of_rank(task.placement, options_.card.l0));
+  const std::size_t each = room / cells / size_of(c.work_type);
+  constexpr std::size_t line = 64;  // as in staged_elements()
+  return each < 16 * line ? each : each - 2 * line;
+}
+
+/// As the end of a sentence: its cells in L0 or L2 do not fit the card that the ranks sit on. Empty if they do, or there is none.
+std::string plan_choice::why_no_room(const contender& c, const planning_task& task) const {
+  const score& s = *c.lowered->notes;
+  const auto uses_l0 = [](const part& player) { return !player.l0.empty(); };
+  if (!task.where.routed() || (s.l2.empty() && std::ranges::none_of(s.players, uses_l0))) return {};
+  call_shape shape{task.largest_block(), task.counts, {}, {}, size_of(c.work_type)};
+  if (s.partitions > 0) shape.pieces = task.what.counts;
+  std::size_t in_l0 = 0, in_l2 = 0;
+  for (rank_t r = 0; r < s.ranks; ++r) {
+    cell_places places{s, r, c.cut};
+    places.set(shape);
+    in_l0 = std::max(in_l0, card_sizes::taken_by(places.l0_bytes));
+    in_l2 = card_sizes::taken_by(places.l2_bytes);
+  }
+  const auto exceeds = [](const char* tier, std::size_t need, const char* whose, std::size_t size, const char* key) {
+    return std::string{"it needs "} + std::to_string(need) + " bytes of " + tier + ", and " + whose + " may take " +
+           std::to_string(size) + " (engine.card." + key + ")";
+  };
+  const std::size_t most_l0 = l0_of_rank(task.placement, options_.card.l0), most_l2 = l2_of_operation(options_.card.l2);
+  if (in_l0 > most_l0) return exceeds("L0", in_l0, "a rank", most_l0, "l0");
+  if (in_l2 > most_l2) return exceeds("L2", in_l2, "an operation", most_l2, "l2");
+  return {};
+}
+
 bool plan_choice::stages_whole_blocks(const contender& c, const planning_task& task) const {
   return staged_elements(c, task, *c.lowered) >=
          largest_part(task.largest_block(), static_cast<std::size_t>(std::max(1, c.lowered->notes->parts)));
@@ -287,6 +340,7 @@ std::vector<cutting> plan_choice::cuts(const contender& c, const planning_task& 
                             : task.where.farthest_link() == reach::network ? automatic_chunk_between_hosts
                                                                            : automatic_chunk;
   const std::size_t chunk_elements = std::max<std::size_t>(1, chunk / size_of(c.work_type));
+  const std::size_t in_l0 = elements_in_l0(c, task, whole);
   std::vector<cutting> found;
   for (const int wanted : channels) {
     const std::size_t repeats =
@@ -299,8 +353,9 @@ std::vector<cutting> plan_choice::cuts(const contender& c, const planning_task& 
       throw error(errc::unsupported, "its staging memory is too small: blocks would go in more than " +
                                          std::to_string(std::min(most, length)) +
                                          " pieces; raise engine.scratch_bytes");
-    const std::size_t slices =
-        std::min({ceiling(length, std::min(chunk_elements, std::max<std::size_t>(1, staged))), length, most});
+    const std::size_t slices = std::min({ceiling(length, std::min({chunk_elements, std::max<std::size_t>(1, staged),
+                                                                   std::max<std::size_t>(1, in_l0 / side)})),
+                                         length, most});
     found.push_back({static_cast<int>(side), static_cast<int>(std::max<std::size_t>(1, slices))});
   }
   return found;

@@ -166,6 +166,8 @@ private:
   machine_constants least_through_actors(const planning_task& task, std::size_t bytes, datatype type) const;
   std::vector<cutting> cuts(const contender& c, const planning_task& task, const lowered_score& whole) const;
   std::size_t staged_elements(const contender& c, const planning_task& task, const lowered_score& whole) const;
+  std::size_t elements_in_l0(const contender& c, const planning_task& task, const lowered_score& whole) const;
+  std::string why_no_room(const contender& c, const planning_task& task) const;
   bool stages_whole_blocks(const contender& c, const planning_task& task) const;
   bool same_trees_in_place(const contender& c, const planning_task& task, const verdict& v);
   bool meets_on_board(const planning_task& task) const;

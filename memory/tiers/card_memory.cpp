@@ -31,8 +31,9 @@ constexpr std::size_t window_of(std::size_t bytes) { return front + (bytes + fro
 [[noreturn]] void refuse(const std::string& what) { throw error{errc::invalid_argument, "card_memory: " + what}; }
 
 card_options checked(card_options o) {
-  if (o.core_groups < 1 || o.core_groups > 256)
-    refuse(std::to_string(o.core_groups) + " core groups; a card has 1 to 256");
+  if (o.core_groups < 1 || o.core_groups > card_options::most_core_groups)
+    refuse(std::to_string(o.core_groups) + " core groups; a card has 1 to " +
+           std::to_string(card_options::most_core_groups));
   const auto whole = [](const char* name, std::size_t bytes, std::size_t most) {
     if (bytes % tier_heap::page != 0 || bytes > most)
       refuse(std::string{name} + " is " + std::to_string(bytes) + "; it must be whole pages of " +

@@ -30,6 +30,7 @@ namespace troupe {
 
 /// Sizes in bytes, in whole pages of 8 KiB. They are address space: the system gives memory to what is touched.
 struct card_options {
+  static constexpr int most_core_groups = 256;
   int core_groups = 4;
   std::size_t l0_bytes = std::size_t{2} << 20;  ///< of a core group: 32 cores with 64 KiB each (spec 1 says "KBs")
   std::size_t hbm_bytes =

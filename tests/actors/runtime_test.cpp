@@ -659,6 +659,8 @@ TEST_CASE("csc on cards: any sizes, channels and slices, several calls at once, 
       o.channels = 1 + static_cast<int>(random() % 3);
       o.chunk_bytes = random() % 2 == 0 ? 0 : 256 << random() % 5;
       o.workers = static_cast<int>(random() % 3);
+      const bool small = random() % 2 == 0;  // L0, which then has room for one operation
+      if (small) o.card.l0 = 16 * 1024;
       engine e{o};
       const int n = *text == '2' ? 3 : layout::parse(text).size();
       auto comms = e.communicators(n);
@@ -673,6 +675,7 @@ TEST_CASE("csc on cards: any sizes, channels and slices, several calls at once, 
         for (std::size_t i = 0; i < sums.size(); ++i) sums[i] = all[i] = static_cast<std::int64_t>(i) + c.rank();
         std::vector<request> under_way;
         const auto begin = [&](request&& r) {
+          if (small) r.wait();
           under_way.push_back(std::move(r));
         };
         begin(c.all_gather_async(own, gathered));
@@ -733,6 +736,89 @@ TEST_CASE("csc on a card, cancelled, killed or late at any moment, while its pay
     CHECK(t.wrong == 0);
     if (mischief == 2) CHECK(t.good == 60);
     CHECK(t.only({errc::cancelled, errc::actor_lost, errc::message_lost}));
+  }
+}
+
+TEST_CASE("a card's memory: what does not fit L0 goes in slices, what does not fit L2 is refused, or goes otherwise") {
+  engine_options o = on_card("1x1x4");
+  o.channels = 1;
+  o.trace_routes = true;
+  o.card.l0 = 64 * 1024;
+  constexpr std::size_t count = 50'000;
+  const auto gather = [&](engine& e, call_options how) {
+    auto comms = e.communicators(4);
+    std::atomic<int> wrong{0};
+    on_threads(comms, [&](communicator& c) {
+      std::vector<float> in(count, static_cast<float>(c.rank())), out(4 * count);
+      if (const outcome end = finish(c.all_gather_async(in, out, how)); end.code)
+        throw error(errc::aborted, end.message);
+      for (std::size_t i = 0; i < out.size(); ++i) wrong += out[i] != static_cast<float>(i / count);
+    });
+    CHECK(wrong == 0);
+  };
+  engine small{o};
+  gather(small, {});
+  for (const element_traffic& of : small.traffic())
+    if (of.element.starts_with("ring")) CHECK(of.messages >= 4);  // of 200 kB, by a cell of less than 64 KiB
+  o.card.l2 = 64 * 1024;
+  o.choreography = "auto";
+  engine smaller{o};
+  gather(smaller, {});
+  auto comms = smaller.communicators(4);
+  std::vector<float> in(count), out(4 * count);
+  call_options forced;
+  forced.choreography = "csc";
+  try {
+    static_cast<void>(comms[0].all_gather_async(in, out, forced));
+    FAIL("it was not refused");
+  } catch (const error& refused) {
+    CHECK(refused.code_value() == errc::unsupported);
+    CHECK(std::string{refused.what()}.find("bytes of L2, and an operation may take 21845 (engine.card.l2)") !=
+          std::string::npos);
+  }
+}
+
+TEST_CASE("operations that find a card's memory full of others' fail on all ranks; one after the other they fit") {
+  engine_options o = on_card("1x1x4");
+  o.card.l2 = 3 << 20;  // of eight all_gathers, four have room
+  constexpr std::size_t count = 40'000;
+  engine e{o};
+  auto comms = e.communicators(4);
+  tally t, after;
+  const auto gather = [&](communicator& c, std::size_t calls, tally& to) {
+    const std::vector<float> in(count, static_cast<float>(c.rank()));
+    std::vector<std::vector<float>> out(calls, std::vector<float>(4 * count));
+    std::vector<request> all;
+    for (std::vector<float>& into : out) all.push_back(c.all_gather_async(in, into));
+    for (std::size_t k = 0; k < calls; ++k) {
+      const outcome end = finish(all[k]);
+      bool right = true;
+      for (std::size_t i = 0; i < 4 * count && !end.code; ++i)
+        right = right && out[k][i] == static_cast<float>(i / count);
+      to.add(end, right);
+    }
+  };
+  on_threads(comms, [&](communicator& c) { gather(c, 8, t); });
+  CHECK(t.hanging == 0);
+  CHECK(t.wrong == 0);
+  CHECK(t.only({errc::out_of_memory}));
+  CHECK(t.good + static_cast<int>(t.errors.size()) == 4 * 8);
+  // One call after the other: what the planner takes for enough is enough.
+  o.card.l2 = card_sizes::page * (3 * card_sizes::taken_by(4 * count * sizeof(float)) / card_sizes::page + 1);
+  engine exact{o};
+  auto others = exact.communicators(4);
+  on_threads(others, [&](communicator& c) {
+    for (int k = 0; k < 30; ++k) gather(c, 1, after);
+  });
+  CHECK(after.good == 4 * 30);
+}
+
+TEST_CASE("sizes of a card's tiers that it cannot have") {
+  for (const auto& [l0, l2] :
+       {std::pair{0ul, 8192ul}, {8191ul, 8192ul}, {8192ul, 0ul}, {std::size_t{1} << 33, 8192ul}}) {
+    engine_options o = on_card("1x1x4");
+    o.card = {l0, l2};
+    CHECK_THROWS_WITH_AS(engine{o}, doctest::Contains("must be whole pages of 8192 bytes"), error);
   }
 }
 

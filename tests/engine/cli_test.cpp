@@ -214,6 +214,14 @@ TEST_CASE("run --routes: each way once, and what passed each element, also as JS
   CHECK_FALSE(json::parse(run("run '" + file + "' --json -").out).contains("routes"));
 }
 
+TEST_CASE("a card's memory: its sizes are checked, and explain says whom they rule out") {
+  const std::string small = "explain all_gather --layout 1x1x4 --bytes 1M --set engine.card.l2=64K";
+  check_says(run(small).out, "it needs 1179712 bytes of L2, and an operation may take 21845 (engine.card.l2)");
+  CHECK(run("explain all_gather --layout 1x1x4 --bytes 1M").out.find("bytes of L2") == std::string::npos);
+  check_refused(run("explain all_gather --ranks 4 --set engine.card.l0=100"),
+                {"engine.card.l0 is 100 but must be whole pages"});
+}
+
 TEST_CASE("failing while running is exit code 3, and not a hang") {
   const std::string path = write("lossy.toml", small);
   const outcome o = run("run '" + path + "' --set faults.drop=1 --set deadline=5s --set choreography=ring");
