@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where operations of ranks on a modelled card have their L0 and L2: in the card's memory, whatever communicator they are of.
+// Where operations of ranks on a modelled card have their L0 and L2: in the card's memory, whatever communicator they
+// are of.
 
 #include <utility>
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A core group's DMA engine. State: what it has sent to other core groups' shares of L2 (transfers_under_way); besides that the actor is the order.
+// A core group's DMA engine. State: what it has sent to other core groups' shares of L2 (transfers_under_way); besides
+// that the actor is the order.
 
 #include <caf/event_based_actor.hpp>
 
@@ -69,7 +70,7 @@ private:
     ways_.forward(std::move(m));
   }
 
-  // -- L2: the asker's engine begins and ends, that of the share serves -------------------------------------------------------
+  // -- L2: the asker's engine begins and ends, that of the share serves -----------------------------------------------
 
   void begin(shared_copy_message& m) {
     const std::uint64_t number = under_way_.begin(std::move(m.asker), m.pieces.size());

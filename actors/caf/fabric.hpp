@@ -45,9 +45,10 @@ struct channel_address {
   rank_cell& cell() const { return members->table->at(rank); }
 };
 
-/// A piece of a dma_get (`reads`) or dma_put whose cells lie in one share of L2 (topology/machine/shared_segment.hpp). It goes there and comes back, by the elements
-/// that messages between the two core groups pass: a request and then the bytes, or the bytes and then word that they were written. Both sides stay valid until it
-/// is back: L0 since a flush waits for it, L2 since it owns that.
+/// A piece of a dma_get (`reads`) or dma_put whose cells lie in one share of L2 (topology/machine/shared_segment.hpp).
+/// It goes there and comes back, by the elements that messages between the two core groups pass: a request and then the
+/// bytes, or the bytes and then word that they were written. Both sides stay valid until it is back: L0 since a flush
+/// waits for it, L2 since it owns that.
 struct l2_access {
   bool reads;
   std::byte* target;
@@ -58,7 +59,8 @@ struct l2_access {
   std::uint64_t number = 0;  ///< among those of the asker's DMA engine
 };
 
-/// A chunk on its way. `at`: position of the receiving element in the path; behind the last one comes `destination`, if it is a channel's.
+/// A chunk on its way. `at`: position of the receiving element in the path; behind the last one comes `destination`, if
+/// it is a channel's.
 struct transfer_message {
   chunk what;
   path_ptr way;
@@ -111,7 +113,8 @@ public:
   /// Null: both ranks share a core group and hand over references directly.
   path_ptr path_between(int from, int to, int channel);
   caf::actor dma_of(int rank);
-  /// Of the card that the rank sits on. Made when it is first asked for; throws error(out_of_memory) where the system gives no address space.
+  /// Of the card that the rank sits on. Made when it is first asked for; throws error(out_of_memory) where the system
+  /// gives no address space.
   std::shared_ptr<card_memory> card_of(int rank);
 
   /// A transfer passes the element at that place of its way: noted if routes are traced.
@@ -160,12 +163,14 @@ private:
   std::map<std::pair<int, int>, std::shared_ptr<card_memory>> cards_;  ///< by server and card
 };
 
-/// The memory of the cards that a communicator's ranks sit on; null: they are larger than card_memory models, and operations use the arena. @param machine_ranks as communicator_actors::machine_rank
+/// The memory of the cards that a communicator's ranks sit on; null: they are larger than card_memory models, and
+/// operations use the arena. @param machine_ranks as communicator_actors::machine_rank
 std::unique_ptr<card_tiers> make_card_tiers(fabric& ways, std::vector<int> machine_ranks,
                                             std::shared_ptr<spdlog::logger> log);
 
 /// A core group's DMA engine: reads the sender's memory into a buffer that travels (out), hands what arrives to the channel (in),
-/// and performs dma_get and dma_put, also for other core groups that read or write its share of L2. One request after the other, as the engine is shared by everything on its core group.
+/// and performs dma_get and dma_put, also for other core groups that read or write its share of L2. One request after
+/// the other, as the engine is shared by everything on its core group.
 caf::actor spawn_dma_engine(caf::actor_system& system, fabric& ways, element_id self);
 /// Calls back, on `self`'s turn, when nothing that the channels of `rank` have handed to their DMA engine refers to the rank's memory
 /// any more, wherever it is on its way; at once if the ranks hand over references directly.

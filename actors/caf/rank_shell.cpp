@@ -233,7 +233,8 @@ private:
   transfer_asker asker(const operation_key& which, int channel, int lane) {
     return {{members_.shared_from_this(), rank_, channel}, which, lane};
   }
-  /// By whose share of L2 they are of. Such ranks share memory, so no way of theirs has a NIC on it, which could lose a piece.
+  /// By whose share of L2 they are of. Such ranks share memory, so no way of theirs has a NIC on it, which could lose a
+  /// piece.
   std::vector<l2_access> accesses(int channel, const shared_transfer& what) {
     std::vector<l2_access> pieces;
     const bool reads = what.what.kind == step_kind::dma_get;

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What a DMA engine has begun and not ended: transfers whose pieces are with other elements, and flushes that wait for them. No CAF in here.
+// What a DMA engine has begun and not ended: transfers whose pieces are with other elements, and flushes that wait for
+// them. No CAF in here.
 //
 //   begin, came_back, flush   from its engine, on the engine's turn
-// A flush waits for what began before it, and for nothing that begins later, so that one rank's flush does not wait for what others go on to ask for.
+// A flush waits for what began before it, and for nothing that begins later, so that one rank's flush does not wait for
+// what others go on to ask for.
 
 #include <algorithm>
 #include <cstddef>
@@ -24,8 +26,8 @@ public:
     open_.push_back({next_, pieces, false, std::move(asker)});
     return next_++;
   }
-  /// A piece touches nobody's memory any more. `whole`: all of its bytes have come where they belong. Gives whom to tell if that was the last piece and
-  /// all were whole; who has lost one hears nothing, as of a chunk that was lost.
+  /// A piece touches nobody's memory any more. `whole`: all of its bytes have come where they belong. Gives whom to
+  /// tell if that was the last piece and all were whole; who has lost one hears nothing, as of a chunk that was lost.
   std::optional<Asker> came_back(std::uint64_t number, bool whole) {
     const auto at = std::ranges::lower_bound(open_, number, {}, &transfer::number);
     at->lost = at->lost || !whole;
@@ -49,7 +51,8 @@ public:
     return answer;
   }
 
-  /// Its engine has ended, and touches nobody's memory any more: no asker is told, and all flushes are answered (flushed()).
+  /// Its engine has ended, and touches nobody's memory any more: no asker is told, and all flushes are answered
+  /// (flushed()).
   void end() { open_.clear(); }
 
 private:

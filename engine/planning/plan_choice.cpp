@@ -270,19 +270,22 @@ std::size_t plan_choice::staged_elements(const contender& c, const planning_task
 }
 
 namespace {
-/// Of a core group's L0, what a block of each of its ranks may take so that there is room wherever those of the other ranks lie: all of it for a
-/// rank alone. Of n ranks, the others' n − 1 blocks of 1/2n leave n gaps, one of which is that large.
+/// Of a core group's L0, what a block of each of its ranks may take so that there is room wherever those of the other
+/// ranks lie: all of it for a rank alone. Of n ranks, the others' n − 1 blocks of 1/2n leave n gaps, one of which is
+/// that large.
 std::size_t l0_of_rank(const layout& on, std::size_t l0) {
   std::map<coordinates, std::size_t> ranks;
   std::size_t most = 0;
   for (int r = 0; r < on.size(); ++r) most = std::max(most, ++ranks[on.of(r)]);
   return most == 1 ? l0 : l0 / (2 * most);
 }
-/// The same of L2: ranks that are through with one operation may begin the next, whose block must fit on one side of the last one's.
+/// The same of L2: ranks that are through with one operation may begin the next, whose block must fit on one side of
+/// the last one's.
 std::size_t l2_of_operation(std::size_t l2) { return l2 / 3; }
 }  // namespace
 
-/// Elements that each cell in the L0 of a modelled core group may have, so that all cells of its ranks fit; else no limit.
+/// Elements that each cell in the L0 of a modelled core group may have, so that all cells of its ranks fit; else no
+/// limit.
 std::size_t plan_choice::elements_in_l0(const contender& c, const planning_task& task,
                                         const lowered_score& whole) const {
   std::size_t cells = 0;
@@ -295,7 +298,8 @@ std::size_t plan_choice::elements_in_l0(const contender& c, const planning_task&
   return each < 16 * line ? each : each - 2 * line;
 }
 
-/// As the end of a sentence: its cells in L0 or L2 do not fit the card that the ranks sit on. Empty if they do, or there is none.
+/// As the end of a sentence: its cells in L0 or L2 do not fit the card that the ranks sit on. Empty if they do, or
+/// there is none.
 std::string plan_choice::why_no_room(const contender& c, const planning_task& task) const {
   const score& s = *c.lowered->notes;
   const auto uses_l0 = [](const part& player) { return !player.l0.empty(); };

@@ -61,7 +61,8 @@ void print(std::ostream& to, const passed_elements& passed);
 /// @param configuration the values that are not defaults, as TOML
 /// @param command as it was called
 /// @param complete false: interrupted, so rows are missing
-/// @param passed null, or what follows the rows: "routes": ["rank 0 → …"], "elements": [{"element", "messages", "bytes", "tokens"}]
+/// @param passed null, or what follows the rows: "routes": ["rank 0 → …"], "elements": [{"element", "messages",
+/// "bytes", "tokens"}]
 std::string to_json(const workload& settings, const engine_options& options, const std::vector<job_result>& rows,
                     const std::string& configuration, const std::vector<std::string>& command, bool complete,
                     const passed_elements* passed = nullptr);

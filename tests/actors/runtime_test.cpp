@@ -581,7 +581,8 @@ TEST_CASE("chunks pass the elements that the topology names, and arrive whole") 
 
 namespace {
 
-/// What csc's all_gather of `block` bytes has every element of one card carry: its fetches, by the ways that the topology names.
+/// What csc's all_gather of `block` bytes has every element of one card carry: its fetches, by the ways that the
+/// topology names.
 std::map<std::string, std::uint64_t> bytes_of_gather(const machine& card, std::uint64_t block) {
   std::map<std::string, std::uint64_t> bytes;
   const int n = card.ranks().size();
