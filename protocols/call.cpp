@@ -12,6 +12,12 @@ constexpr std::array<std::string_view, 4> level_names = {"fast", "run_stable", "
 constexpr std::array<std::string_view, 3> agreement_names = {"", "strict", "eager"};
 constexpr std::array<std::string_view, 7> protocol_names = {"", "auto", "simple", "ll", "ll128", "direct", "nic"};
 
+template <std::size_t N, class Enum>
+std::string_view name_among(const std::array<std::string_view, N>& names, Enum which) {
+  const auto index = static_cast<std::size_t>(which);
+  return index < N ? names[index] : "?";
+}
+
 std::string join(std::span<const std::size_t> values) {
   std::string text = "[";
   for (std::size_t i = 0; i < values.size(); ++i) {
@@ -80,7 +86,7 @@ std::string rooted_disagreement(std::span<const call> calls) {
 
 }  // namespace
 
-std::string_view name(determinism level) { return level_names[static_cast<std::size_t>(level)]; }
+std::string_view name(determinism level) { return name_among(level_names, level); }
 
 std::optional<determinism> parse_determinism(std::string_view text) {
   for (std::size_t i = 0; i < level_names.size(); ++i)
@@ -88,7 +94,7 @@ std::optional<determinism> parse_determinism(std::string_view text) {
   return std::nullopt;
 }
 
-std::string_view name(message_protocol which) { return protocol_names[static_cast<std::size_t>(which)]; }
+std::string_view name(message_protocol which) { return name_among(protocol_names, which); }
 
 std::optional<message_protocol> parse_message_protocol(std::string_view text) {
   for (std::size_t i = 0; i < protocol_names.size(); ++i)
@@ -96,7 +102,7 @@ std::optional<message_protocol> parse_message_protocol(std::string_view text) {
   return std::nullopt;
 }
 
-std::string_view name(agreement_time when) { return agreement_names[static_cast<std::size_t>(when)]; }
+std::string_view name(agreement_time when) { return name_among(agreement_names, when); }
 
 std::optional<agreement_time> parse_agreement_time(std::string_view text) {
   for (std::size_t i = 0; i < agreement_names.size(); ++i)

@@ -28,12 +28,14 @@ enum class determinism : std::uint8_t {
   size_stable,      ///< and an element's bits do not depend on the message's size, its place in it, or the chunking
   topology_stable,  ///< and not on the choreography, the layout of the ranks or the protocol: left fold in rank order
 };
+/// "?" for a value that is no enumerator, as of the enumerations below.
 TROUPE_API std::string_view name(determinism level);
 TROUPE_API std::optional<determinism> parse_determinism(std::string_view text);
 
 /// How messages travel: as references between actors (simple), over slots, inline in the callers (ll, ll128: slot_formats.hpp), or not
 /// at all, since callers work on each other's buffers (direct: direct_program.hpp).
-/// By a NIC that performs descriptors (nic: docs/offload.md) they do not go by callers at all.
+/// By a NIC that performs descriptors (nic: docs/offload.md) they do not go by callers at all; which calls it performs the engine decides, and no call can
+/// ask for it.
 enum class message_protocol : std::uint8_t { unset, automatic, simple, ll, ll128, direct, nic };
 /// "", "auto", "simple", "ll", "ll128", "direct", "nic".
 TROUPE_API std::string_view name(message_protocol which);

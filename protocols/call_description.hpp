@@ -22,7 +22,7 @@ struct call_options {
   std::optional<determinism> level{};
   std::string choreography{};  ///< empty: the engine's; a name that cannot do it: errc::unsupported
   message_protocol protocol =
-      message_protocol::unset;  ///< unset: the engine's; one that cannot do it: errc::unsupported
+      message_protocol::unset;  ///< unset: the engine's; one that cannot do it, and nic: errc::unsupported
   int tag =
       0;  ///< of sends and receives: matched with those of the same tag, 0 … 65535. Others go by mailbox, which is slower
   /// When the ranks learn that all have called the same; the same on all of them. Unset: the engine's.

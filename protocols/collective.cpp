@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "protocols/collective.hpp"
 
+#include <string>
+
+#include "memory/error.hpp"
+
 namespace troupe {
 
 namespace {
@@ -281,6 +285,11 @@ std::optional<collective> parse_collective(std::string_view text) {
   for (const collective_traits& t : detail::rows)
     if (t.name == text) return t.what;
   return std::nullopt;
+}
+
+void bad_collective(collective what) {
+  throw error(errc::invalid_argument,
+              std::to_string(static_cast<unsigned>(what)) + " is not one of troupe::collective");
 }
 
 int contributor_count(collective what, int ranks, rank_t root, rank_t rank) {

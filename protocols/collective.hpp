@@ -129,12 +129,15 @@ struct collective_traits {
 namespace detail {
 extern TROUPE_API const std::array<collective_traits, collective_count> rows;
 }
+/// @pre `what` is an enumerator
 inline const collective_traits& traits_of(collective what) { return detail::rows[static_cast<std::size_t>(what)]; }
 
 // -- questions --------------------------------------------------------------------------------------------------------
 
 inline std::string_view name(collective what) { return traits_of(what).name; }
 TROUPE_API std::optional<collective> parse_collective(std::string_view text);
+/// Throws error(invalid_argument): it is no enumerator, and so has no traits.
+[[noreturn]] TROUPE_API void bad_collective(collective what);
 
 inline bool is_reduction(collective what) { return traits_of(what).reduces; }
 inline bool has_root(collective what) { return traits_of(what).root != root_role::none; }

@@ -37,9 +37,10 @@ namespace calls {
 // -- whichever collective ---------------------------------------------------------------------------------------------
 
 /// What the functions below are, each for one collective. An operation that it does not reduce with, and a root that it does not
-/// have, are ignored.
+/// have, are ignored. Throws error(invalid_argument) if `what` is no enumerator.
 inline plain_call any(collective what, const void* input, void* output, std::size_t count, datatype type,
                       const op& reduction, rank_t root, call_options&& options) {
+  if (static_cast<std::size_t>(what) >= collective_count) bad_collective(what);
   plain_call c;
   c.what = what;
   c.type = type;

@@ -48,7 +48,7 @@ public:
       : d_(d), c_(d.what), rank_(rank), ranks_(static_cast<std::size_t>(ranks)) {}
 
   void run() {
-    if (size_of(c_.type) == 0) refuse(d_, errc::invalid_argument, "unknown element type");
+    check_enumerators();
     if (d_.pair || has_root(c_.what)) check_ranks();
     check_tag();
     if (is_reduction(c_.what)) check_supported(c_.type, c_.reduction);
@@ -59,6 +59,21 @@ public:
   }
 
 private:
+  void check_enumerators() {
+    const auto check = [&](auto value, auto last, const char* what) {
+      if (value > last)
+        refuse(d_, errc::invalid_argument,
+               std::to_string(static_cast<unsigned>(value)) + " is not one of troupe::" + what);
+    };
+    if (size_of(c_.type) == 0) refuse(d_, errc::invalid_argument, "unknown element type");
+    check(d_.options.agreement, agreement_time::eager, "agreement_time");
+    check(d_.options.level.value_or(determinism::fast), determinism::topology_stable, "determinism");
+    check(d_.options.protocol, message_protocol::nic, "message_protocol");
+    if (d_.options.protocol == message_protocol::nic)
+      refuse(d_, errc::unsupported,
+             "a call cannot ask for protocol nic; the engine decides what a NIC performs (engine_options::offload)");
+  }
+
   void check_ranks() {
     const auto within = [&](rank_t r) { return r >= 0 && static_cast<std::size_t>(r) < ranks_; };
     const auto none = [&] { return " is not a rank of this communicator (0 … " + std::to_string(ranks_ - 1) + ")"; };

@@ -306,8 +306,8 @@ bool communicator_state::run_messages(rank_t rank, std::span<const detail::messa
   auto agreement = agreement_time::unset;
   std::optional<std::chrono::nanoseconds> deadline;
   for (const detail::message& m : what) {
-    if (m.options->tag != 0) return false;
     agreement = m.options->agreement;
+    if (m.options->tag != 0 || agreement > agreement_time::eager) return false;
     if (count == 0) deadline = m.options->deadline;
     // What check_call() finds wrong, or might: it has the sentences.
     constexpr std::size_t most_elements = std::size_t{1} << 56;

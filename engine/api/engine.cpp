@@ -37,6 +37,14 @@ void check_range(const char* what, double value, double least, double most) {
               std::string{what} + " is " + text(value) + " but must be from " + text(least) + " to " + text(most));
 }
 
+/// @param last of its enumerators
+template <class Enum>
+void check_enumerator(const char* what, Enum value, Enum last) {
+  if (value > last)
+    throw error(errc::bad_config, std::string{what} + " is " + std::to_string(static_cast<unsigned>(value)) +
+                                      ", which is no value of its type");
+}
+
 /// @param choices "a|b|c"
 void check_choice(const char* what, const std::string& value, std::string_view choices) {
   if (is_one_of(value, choices)) return;
@@ -58,6 +66,14 @@ engine_options checked(engine_options o) {
     check_range("a fault's probability", p, 0, 1);
   if (o.deadline && o.deadline->count() <= 0)
     throw error(errc::bad_config, "deadline must be positive, or unset for none");
+  check_enumerator("level", o.level, determinism::topology_stable);
+  check_enumerator("agreement", o.agreement, agreement_time::eager);
+  check_enumerator("hccl.device", o.hccl.device, hccl_device::ascend_310p);
+  check_enumerator("hccl.level0", o.hccl.level0, hccl_level::hd);
+  check_enumerator("hccl.level1", o.hccl.level1, hccl_level::hd);
+  check_enumerator("nccl.version", o.nccl.version, nccl_version::v2_23);
+  check_enumerator("nccl.device", o.nccl.device, nccl_device::hopper);
+  check_enumerator("nccl.host", o.nccl.host, nccl_host::power);
   check_choice("log_level", o.log_level, "trace|debug|info|warn|error|off");
   check_choice("protocol", o.protocol, wanted_protocols);
   check_choice("offload", o.offload, "never|auto|always");

@@ -148,11 +148,19 @@ message_protocol planner::impl::selected_protocol(const outcome& o, const planni
 }
 
 std::string planner::impl::why_not(message_protocol how, const planning_task& task) const {
-  if (how == message_protocol::ll || how == message_protocol::ll128) return choice.why_no_slots(task);
-  if (how == message_protocol::simple) return {};
-  if (std::string why = choice.why_not_direct(task); !why.empty()) return why;
-  // Who can do it on lists was chosen before anybody asked for counts (make_plan_on_lists).
-  return knows_all_blocks(task.what) ? std::string{} : std::string{nobody_in_one_pass};
+  switch (how) {
+    case message_protocol::unset:
+    case message_protocol::automatic:
+    case message_protocol::simple: return {};
+    case message_protocol::ll:
+    case message_protocol::ll128: return choice.why_no_slots(task);
+    case message_protocol::direct:
+      if (std::string why = choice.why_not_direct(task); !why.empty()) return why;
+      // Who can do it on lists was chosen before anybody asked for counts (make_plan_on_lists).
+      return knows_all_blocks(task.what) ? std::string{} : std::string{nobody_in_one_pass};
+    case message_protocol::nic: return std::string{nic_is_not_asked_for};
+  }
+  return "there is no such protocol";
 }
 
 void planner::impl::choose_among(outcome& o, std::span<contender* const> able, const planning_task& task) {

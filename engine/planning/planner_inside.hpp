@@ -90,6 +90,7 @@ struct planner::impl {
   std::shared_ptr<lowered_score> agree_by_mailbox(bool& agrees, const contender& c, const planning_task& task);
   /// Sets the plan's port, and returns what is performed there.
   std::shared_ptr<lowered_score> choose_port(plan& made, const outcome& o, const planning_task& task);
+  std::shared_ptr<lowered_score> choose_mailbox(plan& made, const outcome& o, const planning_task& task);
   /// The same without the agreement, for calls that may run ahead. Nobody is the earlier for it where the data tell all.
   static void let_run_ahead(plan& made, const contender& c, const planning_task& task);
   std::shared_ptr<plan> make_plan(const planning_task& task);
@@ -138,6 +139,8 @@ struct planner::impl {
       "it works on other ranks' buffers; of blocks of different sizes, and in other "
       "processes, only the direct port knows their places";
 
+  static constexpr std::string_view nic_is_not_asked_for =
+      "the engine decides what a NIC performs (engine.offload); no call can ask for it";
   static constexpr std::string_view nobody_in_one_pass =
       "no choreography that may perform it does so in one pass over all ranks' buffers";
 

@@ -52,14 +52,21 @@ std::shared_ptr<lowered_score> planner::impl::agree_by_mailbox(bool& agrees, con
 
 std::shared_ptr<lowered_score> planner::impl::choose_port(plan& made, const outcome& o, const planning_task& task) {
   const contender& c = *o.chosen;
-  if (o.way == message_protocol::direct) {
-    made.port = direct_plan{task.where.farthest() != reach::process};
-    return c.lowered;
+  switch (o.way) {
+    case message_protocol::direct: made.port = direct_plan{task.where.farthest() != reach::process}; return c.lowered;
+    case message_protocol::ll:
+    case message_protocol::ll128: made.port = slots_plan{format_of(o.way)}; return c.over(format_of(o.way)).lowered;
+    case message_protocol::simple: return choose_mailbox(made, o, task);
+    case message_protocol::unset:
+    case message_protocol::automatic:
+    case message_protocol::nic: break;
   }
-  if (o.way != message_protocol::simple) {
-    made.port = slots_plan{format_of(o.way)};
-    return c.over(format_of(o.way)).lowered;
-  }
+  throw error(errc::unsupported, to_string(task.what) + ": protocol " + std::string{name(o.way)} +
+                                     " is not among those of which the planner chooses one");
+}
+
+std::shared_ptr<lowered_score> planner::impl::choose_mailbox(plan& made, const outcome& o, const planning_task& task) {
+  const contender& c = *o.chosen;
   bool agrees = false;
   if (task.what.pieces > 0) {
     auto pieces = in_pieces(agrees, c, task);

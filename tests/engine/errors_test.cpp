@@ -3,7 +3,9 @@
 
 #include <doctest/doctest.h>
 
+#include <array>
 #include <atomic>
+#include <functional>
 #include <future>
 #include <limits>
 #include <mutex>
@@ -807,6 +809,89 @@ TEST_CASE("a callback that throws harms neither the rank nor the other callbacks
   comms[1].all_reduce(b);
   next.wait();
   CHECK(a[0] == 4);
+}
+
+// -- values that cannot be asked for ----------------------------------------------------------------------------------
+
+TEST_CASE("a call that asks for the NIC's protocol, or for none that there is, is refused") {
+  troupe::engine engine;
+  for (const int ranks : {1, 2, 3}) {
+    const auto n = static_cast<std::size_t>(ranks);
+    const auto refused = [&](const troupe::call_options& o, errc code, const std::string& part) {
+      const std::vector<std::function<void(communicator&)>> calls{
+          [&](communicator& c) { c.barrier(o); },
+          [&](communicator& c) {
+            c.run(troupe::calls::all_reduce(nullptr, nullptr, 0, datatype::f32, troupe::sum, o));
+          },
+          [&](communicator& c) {
+            std::vector<float> v(4, 1);
+            c.all_reduce(v, troupe::sum, o);
+          },
+          [&](communicator& c) {
+            std::vector<float> v(4, 1);
+            c.broadcast(v, 0, o);
+          },
+          [&](communicator& c) {
+            std::vector<float> v(4, 1);
+            c.scan(v, troupe::sum, o);
+          },
+          [&](communicator& c) {
+            std::vector<float> in(n), out(n);
+            c.all_to_all(in, out, o);
+          },
+          [&](communicator& c) {
+            std::vector<float> in(1), out(n);
+            c.all_gather_v(in, out, blocks{std::vector<std::size_t>(n, 1)}, o);
+          },
+          [&](communicator& c) {
+            std::vector<float> v(4, 1);
+            c.all_reduce_async(v, troupe::sum, o).wait();
+          }};
+      for (const auto& call : calls)
+        for (const seen& one : errors_of(engine, ranks, [&](communicator& c) { call(c); })) {
+          INFO(one.text);
+          CHECK(one.code == code);
+          CHECK(contains(one.text, part));
+        }
+    };
+    refused({.protocol = troupe::message_protocol::nic}, errc::unsupported, "cannot ask for protocol nic");
+    refused({.protocol = static_cast<troupe::message_protocol>(7)}, errc::invalid_argument,
+            "7 is not one of troupe::message_protocol");
+    refused({.level = static_cast<troupe::determinism>(4)}, errc::invalid_argument,
+            "4 is not one of troupe::determinism");
+    refused({.agreement = static_cast<troupe::agreement_time>(3)}, errc::invalid_argument,
+            "3 is not one of troupe::agreement_time");
+  }
+}
+
+TEST_CASE("values of other enumerations that are no enumerators are refused") {
+  troupe::engine engine;
+  std::array<float, 2> a{1, 1}, b{};
+  const auto of = [&](auto body) { return errors_of(engine, 2, body)[1].text; };
+  CHECK(contains(of([&](communicator& c) { c.all_reduce(a.data(), b.data(), 2, static_cast<datatype>(99)); }),
+                 "unknown element type"));
+  CHECK(contains(of([&](communicator& c) {
+                   std::vector<float> v(2);
+                   c.all_reduce(v, troupe::op{.kind = static_cast<troupe::op_kind>(99)});
+                 }),
+                 "operation 99 is not one of troupe::op_kind"));
+  CHECK(contains(of([&](communicator& c) {
+                   const troupe::call_options o{.agreement = static_cast<troupe::agreement_time>(3)};
+                   std::vector<float> v(2);
+                   if (c.rank() == 0) c.recv(v, 1);
+                   else c.send(v, 0, o);
+                 }),
+                 "3 is not one of troupe::agreement_time"));
+  CHECK_THROWS_WITH(static_cast<void>(troupe::calls::any(static_cast<troupe::collective>(11), nullptr, nullptr, 0,
+                                                         datatype::f32, troupe::sum, 0)),
+                    "11 is not one of troupe::collective");
+  troupe::engine_options o;
+  o.level = static_cast<troupe::determinism>(9);
+  CHECK_THROWS_WITH(troupe::engine{o}, "level is 9, which is no value of its type");
+  CHECK(name(o.level) == "?");
+  o = {};
+  o.agreement = static_cast<troupe::agreement_time>(9);
+  CHECK_THROWS_WITH(troupe::engine{o}, "agreement is 9, which is no value of its type");
 }
 
 // -- faults -----------------------------------------------------------------------------------------------------------
