@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "protocols/collective.hpp"
 
-#include <string>
-
 #include "memory/error.hpp"
 
 namespace troupe {
@@ -37,6 +35,10 @@ constexpr auto below_rank = [](int, rank_t, rank_t r, std::int64_t) { return ran
 constexpr auto sender_of_pair = [](int n, rank_t, rank_t, std::int64_t block) {
   return rank_range{static_cast<rank_t>(block / n), 1};
 };
+
+// -- tiers ------------------------------------------------------------------------------------------------------------
+
+constexpr std::optional<tier_stages> no_tiers;
 
 // -- traffic ----------------------------------------------------------------------------------------------------------
 
@@ -79,6 +81,10 @@ constexpr std::array<collective_traits, collective_count> rows{{
      .data_tell_all = true,
      .v = v_counts::none,
      .place = in_place_rule::agreed,
+     .partitioned = true,
+     .tiers = tier_stages{{{collective::reduce, tier_block::one, tier_place::output},
+                           {collective::all_reduce, tier_block::one, tier_place::output},
+                           {collective::broadcast, tier_block::one, tier_place::output}}},
      .blocks = one_block,
      .input = the_block,
      .output = the_block,
@@ -96,6 +102,10 @@ constexpr std::array<collective_traits, collective_count> rows{{
      .data_tell_all = true,
      .v = v_counts::common,
      .place = in_place_rule::agreed,
+     .partitioned = true,
+     .tiers = tier_stages{{{collective::gather, tier_block::one, tier_place::host_of_output},
+                           {collective::all_gather, tier_block::of_host, tier_place::output},
+                           {collective::broadcast, tier_block::of_all, tier_place::output}}},
      .blocks = one_a_rank,
      .input = own_block,
      .output = every_block,
@@ -113,6 +123,10 @@ constexpr std::array<collective_traits, collective_count> rows{{
      .data_tell_all = true,
      .v = v_counts::common,
      .place = in_place_rule::agreed,
+     .partitioned = true,
+     .tiers = tier_stages{{{collective::reduce, tier_block::of_all, tier_place::apart},
+                           {collective::reduce_scatter, tier_block::of_host, tier_place::apart},
+                           {collective::scatter, tier_block::one, tier_place::output}}},
      .blocks = one_a_rank,
      .input = every_block,
      .output = own_block,
@@ -130,6 +144,8 @@ constexpr std::array<collective_traits, collective_count> rows{{
      .data_tell_all = false,
      .v = v_counts::none,
      .place = in_place_rule::at_root,
+     .partitioned = true,
+     .tiers = no_tiers,
      .blocks = one_block,
      .input = the_block_at_root,
      .output = the_block,
@@ -147,6 +163,8 @@ constexpr std::array<collective_traits, collective_count> rows{{
      .data_tell_all = false,
      .v = v_counts::none,
      .place = in_place_rule::at_root,
+     .partitioned = true,
+     .tiers = no_tiers,
      .blocks = one_block,
      .input = the_block,
      .output = the_block_at_root,
@@ -164,6 +182,8 @@ constexpr std::array<collective_traits, collective_count> rows{{
      .data_tell_all = false,
      .v = v_counts::rooted,
      .place = in_place_rule::at_root,
+     .partitioned = true,
+     .tiers = no_tiers,
      .blocks = one_a_rank,
      .input = own_block,
      .output = every_block_at_root,
@@ -181,6 +201,8 @@ constexpr std::array<collective_traits, collective_count> rows{{
      .data_tell_all = false,
      .v = v_counts::rooted,
      .place = in_place_rule::at_root,
+     .partitioned = true,
+     .tiers = no_tiers,
      .blocks = one_a_rank,
      .input = every_block_at_root,
      .output = own_block,
@@ -198,6 +220,8 @@ constexpr std::array<collective_traits, collective_count> rows{{
      .data_tell_all = true,
      .v = v_counts::every_pair,
      .place = in_place_rule::agreed,
+     .partitioned = true,
+     .tiers = no_tiers,
      .blocks = one_a_pair,
      .input = row_of_pairs,
      .output = column_of_pairs,
@@ -215,6 +239,10 @@ constexpr std::array<collective_traits, collective_count> rows{{
      .data_tell_all = true,
      .v = v_counts::none,
      .place = in_place_rule::never,
+     .partitioned = false,
+     .tiers = tier_stages{{{collective::barrier, tier_block::one, tier_place::nowhere},
+                           {collective::barrier, tier_block::one, tier_place::nowhere},
+                           {collective::barrier, tier_block::one, tier_place::nowhere}}},
      .blocks = no_block,
      .input = nothing_at_all,
      .output = nothing_at_all,
@@ -232,6 +260,8 @@ constexpr std::array<collective_traits, collective_count> rows{{
      .data_tell_all = false,
      .v = v_counts::none,
      .place = in_place_rule::agreed,
+     .partitioned = false,
+     .tiers = no_tiers,
      .blocks = one_block,
      .input = the_block,
      .output = the_block,
@@ -249,6 +279,8 @@ constexpr std::array<collective_traits, collective_count> rows{{
      .data_tell_all = false,
      .v = v_counts::none,
      .place = in_place_rule::agreed,
+     .partitioned = false,
+     .tiers = no_tiers,
      .blocks = one_block,
      .input = the_block,
      .output = the_block_but_at_0,
@@ -274,6 +306,13 @@ static_assert(
       return true;
     }(),
     "the rows of the table are in another order than the names in `collective`");
+static_assert(
+    [] {
+      for (const collective_traits& row : rows)
+        if (row.tiers.value && (*row.tiers.value)[1].what != row.what.value) return false;
+      return true;
+    }(),
+    "the second of the three tiers of a collective is another collective");
 static_assert(has_a_name<static_cast<collective>(collective_count - 1)>(),
               "collective_count is more than there are names in `collective`");
 static_assert(!has_a_name<static_cast<collective>(collective_count)>(),
@@ -285,6 +324,17 @@ std::optional<collective> parse_collective(std::string_view text) {
   for (const collective_traits& t : detail::rows)
     if (t.name == text) return t.what;
   return std::nullopt;
+}
+
+std::string names_of(bool (*is)(const collective_traits&)) {
+  std::string text;
+  std::string_view last;
+  for (const collective_traits& t : detail::rows) {
+    if (!is(t)) continue;
+    if (!last.empty()) text += (text.empty() ? "" : ", ") + std::string{last};
+    last = t.name;
+  }
+  return text.empty() ? std::string{last} : text + " and " + std::string{last};
 }
 
 void bad_collective(collective what) {

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What a collective is, apart from how it is done: one row of traits each, in collective.cpp. Nothing else in the library tells
-// collectives apart by name, except the choreographies that perform them and the calls that start them. A trait that a row leaves
+// What a collective is, apart from how it is done: one row of traits each, in collective.cpp. Nothing else in the library lists
+// collectives (tests/checks/layers.sh), except the choreographies that perform them, the calls that start them, and the selections of NCCL and
+// HCCL, which know some. A rule that is about a single one asks for that one. A trait that a row leaves
 // out, a collective without a row, and rows in another order than the names below do not compile.
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include "memory/export.hpp"
@@ -84,6 +86,18 @@ enum class least_traffic : std::uint8_t {
   others,  ///< of its buffer every block but its own
 };
 
+/// The size of a stage's block where a call is performed in tiers, in blocks of that call.
+enum class tier_block : std::uint8_t { one, of_host, of_all };
+/// Where a host's first rank has what comes out of a stage.
+enum class tier_place : std::uint8_t { nowhere, output, host_of_output, apart };
+/// A stage of a call in tiers (tiers.hpp). Its input is what has come out of the stage before it; that of the first is the call's.
+struct tier_stage {
+  collective what;
+  tier_block block;
+  tier_place to;
+};
+using tier_stages = std::array<tier_stage, 3>;  ///< collect, across and spread
+
 /// A trait without a default.
 template <class T>
 struct required {
@@ -105,6 +119,10 @@ struct collective_traits {
   required<bool> data_tell_all;
   required<v_counts> v;
   required<in_place_rule> place;
+  /// A block may be cut into pieces that get ready one by one (docs/partitioned.md).
+  required<bool> partitioned;
+  /// How it is performed in tiers; nothing: it is not. The second stage is the collective itself.
+  required<std::optional<tier_stages>> tiers;
 
   /// Number of different blocks among n ranks.
   required<std::int64_t (*)(std::int64_t n)> blocks;
@@ -136,6 +154,8 @@ inline const collective_traits& traits_of(collective what) { return detail::rows
 
 inline std::string_view name(collective what) { return traits_of(what).name; }
 TROUPE_API std::optional<collective> parse_collective(std::string_view text);
+/// Those of which `is` is true: "all_reduce, all_gather and barrier".
+std::string names_of(bool (*is)(const collective_traits&));
 /// Throws error(invalid_argument): it is no enumerator, and so has no traits.
 [[noreturn]] TROUPE_API void bad_collective(collective what);
 

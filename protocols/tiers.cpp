@@ -6,12 +6,11 @@
 namespace troupe {
 
 std::string why_no_tiers(const call& whole) {
-  using enum collective;
   if (!whole.uniform) return "its blocks differ in size";
   if (whole.pieces > 0) return "it is partitioned";
   if (whole.outcome_of) return "it asks how another operation has ended";
-  if (whole.what != all_reduce && whole.what != all_gather && whole.what != reduce_scatter && whole.what != barrier)
-    return "only all_reduce, all_gather, reduce_scatter and barrier are performed in tiers";
+  const auto has_tiers = [](const collective_traits& t) { return t.tiers.value.has_value(); };
+  if (!has_tiers(traits_of(whole.what))) return "only " + names_of(has_tiers) + " are performed in tiers";
   // Bits that do not depend on where ranks are, or on the size, are those of one order of reduction.
   if (is_reduction(whole.what) && whole.level > determinism::run_stable)
     return "its determinism level wants another order of reduction";
@@ -37,37 +36,58 @@ call like(const call& whole, collective what, std::size_t count) {
 
 }  // namespace
 
-call call_of_tier(const call& whole, tier stage, int hosts, int of_host) {
-  using enum collective;
-  const std::size_t n = whole.count, host = n * static_cast<std::size_t>(of_host),
-                    all = host * static_cast<std::size_t>(hosts);
-  const bool collects = stage == tier::collect;
-  if (stage == tier::across) {
-    const bool single = whole.what == all_reduce || whole.what == barrier;
-    call c = like(whole, whole.what, single ? n : host);
-    c.in_place = whole.what == all_reduce || whole.what == all_gather;  // in the first rank's output
-    return c;
-  }
-  switch (whole.what) {
-    case all_gather: return collects ? like(whole, gather, n) : like(whole, broadcast, all);
-    case reduce_scatter: return collects ? like(whole, reduce, all) : like(whole, scatter, n);
-    case barrier: return like(whole, barrier, 0);
-    case all_reduce: return like(whole, collects ? reduce : broadcast, n);
-    case broadcast:
-    case reduce:
-    case gather:
-    case scatter:
-    case all_to_all:
-    case scan:
-    case exscan: break;  // why_no_tiers
-  }
-  throw std::logic_error("no " + std::string{name(whole.what)} + " is performed in tiers");
+const tier_stage& stage_of(collective what, tier which) {
+  const std::optional<tier_stages>& stages = traits_of(what).tiers.value;
+  if (!stages) throw std::logic_error("no " + std::string{name(what)} + " is performed in tiers");
+  return (*stages)[static_cast<std::size_t>(which)];
+}
+
+namespace {
+
+/// Of a stage's block.
+std::size_t elements_of(const tier_stage& stage, const call& whole, int hosts, int of_host) {
+  std::size_t elements = whole.count;
+  if (stage.block != tier_block::one) elements *= static_cast<std::size_t>(of_host);
+  if (stage.block == tier_block::of_all) elements *= static_cast<std::size_t>(hosts);
+  return elements;
+}
+
+}  // namespace
+
+call call_of_tier(const call& whole, tier which, int hosts, int of_host) {
+  const tier_stage& stage = stage_of(whole.what, which);
+  call c = like(whole, stage.what, elements_of(stage, whole, hosts, of_host));
+  // Between the hosts: in the first rank's output, if what it has collected lies there.
+  const tier_place from = stage_of(whole.what, tier::collect).to;
+  c.in_place = which == tier::across && (from == tier_place::output || from == tier_place::host_of_output);
+  return c;
 }
 
 tier_memory memory_of_tiers(const call& whole, int hosts, int of_host) {
-  if (whole.what != collective::reduce_scatter) return {};
-  const std::size_t host = whole.count * static_cast<std::size_t>(of_host);
-  return {host * static_cast<std::size_t>(hosts), host};
+  const auto elements = [&](tier which, int ranks) -> std::size_t {
+    const tier_stage& stage = stage_of(whole.what, which);
+    if (stage.to != tier_place::apart) return 0;
+    const int blocks = output_blocks(stage.what, ranks, 0, 0).count;
+    return elements_of(stage, whole, hosts, of_host) * static_cast<std::size_t>(blocks);
+  };
+  return {elements(tier::collect, of_host), elements(tier::across, hosts)};
+}
+
+tier_buffers buffers_of_tier(const call& whole, tier which, int of_host, rank_t rank, const tier_room& room) {
+  const auto place_after = [&](tier stage) -> void* {
+    switch (stage_of(whole.what, stage).to) {
+      case tier_place::nowhere: return nullptr;
+      case tier_place::output: return room.output;
+      case tier_place::host_of_output:
+        if (rank % of_host != 0 || room.output == nullptr) return nullptr;
+        return static_cast<std::byte*>(room.output) +
+               static_cast<std::size_t>(rank) * whole.count * size_of(whole.type);
+      case tier_place::apart: return stage == tier::collect ? room.collected : room.share;
+    }
+    return nullptr;
+  };
+  if (which == tier::collect) return {room.input, place_after(which)};
+  return {place_after(which == tier::across ? tier::collect : tier::across), place_after(which)};
 }
 
 }  // namespace troupe

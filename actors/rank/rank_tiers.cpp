@@ -80,32 +80,9 @@ std::shared_ptr<const assignment> rank_state::prepare_across() {
 /// Of a first rank also those between the stages.
 call_buffers rank_state::buffers_of_tier(tier which) const {
   const operation& op = *in_tiers_;
-  const tiers_plan& stages = *op.plan->tiers();
-  const std::size_t host = static_cast<std::size_t>(options_.rank / stages.of_host);
-  const std::size_t share = op.what.count * static_cast<std::size_t>(stages.of_host) * size_of(op.what.type);
-  auto* const own = static_cast<std::byte*>(op.output);
-  const bool first = options_.on_host == 0;
-  std::byte* const gathered = first && own != nullptr ? own + host * share : nullptr;
-  using enum collective;
-  switch (op.what.what) {
-    case all_gather:
-      if (which == tier::collect) return {op.input, gathered};
-      return which == tier::across ? call_buffers{gathered, own} : call_buffers{own, own};
-    case reduce_scatter:
-      if (which == tier::collect) return {op.input, collected_.data()};
-      return which == tier::across ? call_buffers{collected_.data(), host_share_.data()}
-                                   : call_buffers{host_share_.data(), own};
-    case all_reduce: return which == tier::collect ? call_buffers{op.input, own} : call_buffers{own, own};
-    case barrier:
-    case broadcast:
-    case reduce:
-    case gather:
-    case scatter:
-    case all_to_all:
-    case scan:
-    case exscan: break;  // the first needs no memory, the others have no tiers
-  }
-  return {};
+  const tier_room room{op.input, op.output, collected_.data(), host_share_.data()};
+  const tier_buffers memory = troupe::buffers_of_tier(op.what, which, op.plan->tiers()->of_host, options_.rank, room);
+  return {memory.input, memory.output};
 }
 
 /// The stage is performed here.

@@ -235,32 +235,15 @@ struct board {
   actors::operation_parts parts;
 };
 
-bool can_be_cut(collective what) {
-  using enum collective;
-  switch (what) {
-    case all_reduce:
-    case all_gather:
-    case reduce_scatter:
-    case broadcast:
-    case reduce:
-    case gather:
-    case scatter:
-    case all_to_all: return true;
-    case barrier:
-    case scan:
-    case exscan: break;
-  }
-  return false;
-}
-
 void cut(call_description& what, const partitions& how) {
   call& c = what.what;
   const auto refuse = [&](const std::string& why) {
     throw error(errc::invalid_argument, "partitions of " + to_string(c) + ": " + why);
   };
-  if (!c.uniform || what.pair || !can_be_cut(c.what))
-    throw error(errc::unsupported, to_string(c) + " cannot be partitioned; all_gather, reduce_scatter, all_reduce, "
-                                                  "all_to_all, broadcast, reduce, gather and scatter can");
+  if (!c.uniform || what.pair || !traits_of(c.what).partitioned)
+    throw error(errc::unsupported, to_string(c) + " cannot be partitioned; " + names_of([](const collective_traits& t) {
+                                     return t.partitioned.value;
+                                   }) + " can");
   if (how.count < 1 || how.count > partitions::most)
     refuse("there are " + std::to_string(how.count) + " parts; there must be 1 … " + std::to_string(partitions::most));
   const std::size_t each = std::max<std::size_t>(1, what.object_elements), block = c.count / each;

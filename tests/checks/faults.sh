@@ -13,6 +13,7 @@ good() {
   echo 'struct buffer { int x; };' >memory/types/buffer.hpp
   printf '#include "memory/types/buffer.hpp"\nstruct buffer;\nclass planner : base {\n};\n' >engine/api/planner.hpp
   echo '#include <caf/actor.hpp>' >actors/caf/rank.hpp
+  printf 'enum class collective : int {\n  all_gather,  ///< one\n  scan,\n};\n' >protocols/collective.hpp
 }
 missed=0
 # fault FILE LINE WHY: with LINE at the end of FILE the check fails and says WHY.
@@ -40,6 +41,8 @@ fault tests/main.cpp '#include <caf/all.hpp>' 'CAF is for'
 fault protocols/score/score.cpp '#include <thread>' 'no thread'
 fault protocols/score/score.cpp 'auto now = std::chrono::steady_clock::now();' 'no thread'
 fault actors/rank/rank.cpp 'std::this_thread::yield();' 'for actors/waiting'
+fault actors/rank/rank.cpp '    case collective::scan: break;' 'told apart by their traits'
+fault engine/api/engine.cpp '  if (what == all_gather || what == scan) return;' 'told apart by their traits'
 fault engine/api/engine.cpp '#include "tests/seed.hpp"' 'not part of the library'
 fault engine/api/engine.cpp '#include "../world/core.hpp"' 'from the root'
 

@@ -6,6 +6,7 @@
 #  - CAF is included only in actors/caf and actors/virtual, and where somebody stands outside who is made of CAF actors.
 #  - protocols/ knows no thread, clock or system call.
 #  - Only actors/waiting sleeps, yields and calls futexes.
+#  - Only the table of traits (protocols/collective.cpp) lists collectives.
 #  - The library knows nothing of the program (engine/tools), of tests and of benchmarks.
 #  - Project includes are written from the root.
 set -euo pipefail
@@ -81,6 +82,14 @@ report "protocols/ knows no thread, clock or system call" < <(
 report "sleeps, yields and futexes are for actors/waiting" < <(
   search 'this_thread::(sleep|yield)|sched_yield|nanosleep|usleep|SYS_futex' actors engine |
     grep -vE '^(actors/waiting|engine/tools)/')
+
+# Those that perform or start collectives name theirs, and the selections of NCCL and HCCL those that they know. Others may ask for one.
+collectives=$(sed -n '/^enum class collective /,/^}/s/^  \([a-z_]*\),.*/\1/p' protocols/collective.hpp 2>/dev/null | paste -sd'|')
+if [[ -n $collectives ]]; then
+  report "collectives are told apart by their traits (protocols/collective.hpp), which do not compile when one is forgotten" < <(
+    search "case ([a-z]+::)*($collectives):|(==|!=) (collective::)?($collectives)\\b.*(\\|\\||&&).*(==|!=) (collective::)?($collectives)\\b" \
+      protocols actors engine | grep -vE '^(protocols/(collective\.|choreographies/)|engine/(planning/(nccl|hccl)_selection|flow/|tools/))')
+fi
 
 # A forward declaration names its layer by where the type is defined. Names defined in several layers, or in the file itself, say nothing.
 report "is declared ahead of its layer" < <(
