@@ -163,7 +163,7 @@ std::string to_string(const call& c) {
 }
 
 namespace {
-bool is_for_nic(const call& c) { return c.report && c.report->planned.find("protocol nic") != std::string::npos; }
+bool is_for_nic(const call& c) { return c.report && c.report->by_nic; }
 }  // namespace
 
 std::string disagreement(std::span<const call> calls, std::uint64_t sequence) {

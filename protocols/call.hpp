@@ -62,6 +62,7 @@ inline constexpr unsigned most_ahead = 64;
 struct call_report {
   std::uint64_t plan = 0;  ///< plan::identity; 0: not planned
   std::string planned;     ///< its name for people
+  bool by_nic = false;     ///< a NIC performs it
   bool ahead = false;      ///< it may end, or has ended, on this rank before all are known to have called the same
   struct entry {
     std::uint64_t sequence;
@@ -113,6 +114,16 @@ struct call {
 /// Makes it a partitioned one. @param sizes of the pieces of a block, in elements; empty: `pieces` equal ones @pre uniform
 void partition_call(call& c, std::uint32_t pieces, std::vector<std::size_t> sizes);
 
+/// The small fields of a call in bits of one word, each apart from all others: for call_identity and for what the boards remember (checked_call).
+constexpr std::uint64_t packed(collective what, bool uniform, bool in_place, datatype type) {
+  return static_cast<std::uint64_t>(what) | (uniform ? 0u : 0x100u) | (in_place ? 0x200u : 0u) |
+         static_cast<std::uint64_t>(type) << 16;
+}
+constexpr std::uint64_t packed(const op& with) {
+  return (with.commutative ? 0x400u : 0u) | (with.associative ? 0x800u : 0u) |
+         static_cast<std::uint64_t>(with.kind) << 24;
+}
+
 /// What tells one call from another: the one list of fields behind plan caches, the ports' memory of calls, and the fingerprint. Left
 /// out is what neither a plan nor a peer depends on: a factor, a user's function (but not its name), the root or op of what has none, and counts that
 /// only some ranks know. Refers to the call.
@@ -141,19 +152,16 @@ struct call_identity {
 /// Inline: asked for with every call.
 inline call_identity identity_of(const call& c) {
   call_identity id;
-  id.kind = static_cast<std::uint64_t>(c.what) | (c.uniform ? 0x100u : 0u) | (c.in_place ? 0x200u : 0u) |
-            static_cast<std::uint64_t>(c.type) << 16 | static_cast<std::uint64_t>(c.level) << 24 |
+  id.kind = packed(c.what, c.uniform, c.in_place, c.type) | static_cast<std::uint64_t>(c.level) << 24 |
             static_cast<std::uint64_t>(c.protocol) << 32 | static_cast<std::uint64_t>(c.agreement) << 40 |
             (c.outcome_of ? std::uint64_t{1} << 48 : 0) | (c.offload ? std::uint64_t{1} << 49 : 0) |
             static_cast<std::uint64_t>(c.purpose) << 50;
   id.kind ^= c.pieces_mark;  // 0 of nearly all calls; no branch, since every small call comes by here
-  if (is_reduction(c.what))
-    id.operation = static_cast<std::uint64_t>(c.reduction.kind) | (c.reduction.commutative ? 0x100u : 0u) |
-                   (c.reduction.associative ? 0x200u : 0u);
+  if (is_reduction(c.what)) id.operation = packed(c.reduction);
   if (is_reduction(c.what) && !c.reduction.name.empty()) {
     word_hash name;
     name.add(c.reduction.name.view());
-    id.operation |= name.state << 10;
+    id.operation ^= name.state;
   }
   if (has_root(c.what)) id.root = static_cast<std::uint64_t>(c.root);
   id.count = c.outcome_of ? c.outcome_of->sequence : c.count;

@@ -190,7 +190,7 @@ inline bool agrees_on_place(collective what, bool uniform) {
   return t.place == in_place_rule::agreed && (uniform || t.v != v_counts::every_pair);
 }
 /// An in-place call that the score knows nothing of, and that would read what it has written: the input is copied aside first.
-inline bool keeps_input_apart(collective what, bool uniform) {
+inline bool reads_what_it_writes(collective what, bool uniform) {
   const collective_traits& t = traits_of(what);
   return t.place != in_place_rule::never && !agrees_on_place(what, uniform) &&
          (t.reduces || t.v == v_counts::every_pair);

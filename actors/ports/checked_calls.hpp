@@ -23,11 +23,10 @@ struct checked_call {
   const void* input = nullptr;
   const void* output = nullptr;
   std::size_t count = 0, input_limit = 0, output_limit = 0;
-  std::uint64_t kind = 0;                                   ///< collective, form, type, operation, root
+  std::uint64_t kind = 0;  ///< packed(): collective, form, type, operation; and the root
   std::uint64_t scale = std::bit_cast<std::uint64_t>(1.0);  ///< the bits of op::scale: −0 and NaN are factors, too
 
-  static constexpr std::uint64_t has_lists = std::uint64_t{1} << 26, in_place = std::uint64_t{1} << 27;  ///< in `kind`
-
+  bool has_lists() const { return (kind & packed(collective{}, false, false, datatype{})) != 0; }
   bool operator==(const checked_call&) const = default;
   std::uint64_t hash() const {
     const auto word = [](const void* p) { return reinterpret_cast<std::uintptr_t>(p); };
@@ -35,10 +34,9 @@ struct checked_call {
   }
 };
 
-inline std::uint64_t checked_kind(collective what, datatype type, const op& with, rank_t root) {
-  return static_cast<std::uint64_t>(what) | static_cast<std::uint64_t>(type) << 8 |
-         static_cast<std::uint64_t>(with.kind) << 16 | (with.commutative ? 0x1000000u : 0u) |
-         (with.associative ? 0x2000000u : 0u) | static_cast<std::uint64_t>(static_cast<std::uint32_t>(root)) << 32;
+/// checked_call::kind. A root has all of its bits, since it has not been checked yet.
+inline std::uint64_t checked_kind(std::uint64_t form, const op& with, rank_t root) {
+  return form | packed(with) | static_cast<std::uint64_t>(static_cast<std::uint32_t>(root)) << 32;
 }
 
 /// Without options but a deadline, of an operation of which its kind and its factor say all that matters.
@@ -60,7 +58,7 @@ inline std::optional<checked_call> repeatable(const call_description& d) {
                       c.count,
                       d.input_limit,
                       d.output_limit,
-                      checked_kind(c.what, c.type, c.reduction, c.root),
+                      checked_kind(packed(c.what, true, false, c.type), c.reduction, c.root),
                       std::bit_cast<std::uint64_t>(c.reduction.scale)};
 }
 
@@ -69,20 +67,20 @@ inline std::optional<checked_call> repeatable(const plain_call& c) {
   const collective_traits& traits = traits_of(c.what);
   if (traits.v == v_counts::every_pair && c.input_limit != plain_call::unknown) return std::nullopt;
   if (!is_known_by_words(c.reduction, c.options) || c.object_elements != 1) return std::nullopt;
-  return checked_call{c.input,
-                      c.output,
-                      c.count,
-                      c.input_limit,
-                      c.output_limit,
-                      checked_kind(c.what, c.type, c.reduction, traits.root != root_role::none ? c.root : 0),
-                      std::bit_cast<std::uint64_t>(c.reduction.scale)};
+  return checked_call{
+      c.input,
+      c.output,
+      c.count,
+      c.input_limit,
+      c.output_limit,
+      checked_kind(packed(c.what, true, false, c.type), c.reduction, traits.root != root_role::none ? c.root : 0),
+      std::bit_cast<std::uint64_t>(c.reduction.scale)};
 }
 
 /// Of one that was found right. @pre is_known_by_words()
 inline checked_call words_of(const listed_call& c) {
   checked_call words;
-  words.kind = checked_kind(c.what, c.type, *c.reduction, c.root) | checked_call::has_lists |
-               (c.in_place ? checked_call::in_place : 0);
+  words.kind = checked_kind(packed(c.what, false, c.in_place, c.type), *c.reduction, c.root);
   words.scale = std::bit_cast<std::uint64_t>(c.reduction->scale);
   if (traits_of(c.what).v == v_counts::common && !c.counts.empty())
     words.count = largest_of_class(std::ranges::max(c.counts));
@@ -129,8 +127,8 @@ private:
   /// Roots that follow each other, and collectives or types that alternate, have places of their own; so have the forms of a collective, and
   /// the classes that follow each other where blocks differ in size.
   static std::size_t index_of(const checked_call& c) {
-    std::size_t index = c.kind + (c.kind >> 8) + (c.kind >> 32);
-    if ((c.kind & checked_call::has_lists) != 0) index += place_count / 2 + number_of_class(c.count);
+    std::size_t index = c.kind + (c.kind >> 16) + (c.kind >> 32);
+    if (c.has_lists()) index += place_count / 2 + number_of_class(c.count);
     return index % place_count;
   }
   /// Of a largest_of_class(): they are numbered one after the other.

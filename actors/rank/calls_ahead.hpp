@@ -79,6 +79,7 @@ public:
     if (how != nullptr) {
       report->plan = how->identity;
       report->planned = how->title();
+      report->by_nic = how->nic() != nullptr;
     }
     report->ahead = ahead;
     report->known_from = confirmed_;

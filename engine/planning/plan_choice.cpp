@@ -537,7 +537,7 @@ void plan_choice::price_direct(contender& c, const planning_task& task) const {
   const direct_program& made = *c.direct;
   // At a root, input and output may be one memory: one pass may read what it writes, several may not.
   const auto passes = [](const direct_program::body& b) { return b.passes.size(); };
-  if (keeps_input_apart(task.what.what, true) && std::ranges::max(made.bodies, {}, passes).passes.size() > 1) {
+  if (reads_what_it_writes(task.what.what, true) && std::ranges::max(made.bodies, {}, passes).passes.size() > 1) {
     c.why_not_direct = "its root takes several passes, which must not read what they have written";
     return;
   }

@@ -483,20 +483,24 @@ call behind(rank_t root) {
 }  // namespace
 
 TEST_CASE("a call that some ranks would give to a NIC: what may be different is said") {
-  const auto planned = [](std::uint64_t plan, const char* how) {
+  const auto planned = [](std::uint64_t plan, const char* how, bool by_nic = false) {
     call c = some_call();
     call_report report;
     report.plan = plan;
     report.planned = how;
+    report.by_nic = by_nic;
     c.report = std::make_shared<call_report>(report);
     return c;
   };
-  const call by_nic = planned(1, "ring, protocol nic (1)"), itself = planned(2, "ring, protocol simple (2)");
+  const call by_nic = planned(1, "ring (1)", true), itself = planned(2, "ring, protocol simple (2)");
   CHECK(disagreement(std::array{by_nic, itself}, 5).find("whether a rank starts the call or waits in it") !=
         std::string::npos);
   CHECK(disagreement(std::array{planned(3, "ring, protocol ll (3)"), itself}, 5).find("planned it differently") !=
         std::string::npos);
   CHECK(disagreement(std::array{by_nic, by_nic}, 5).empty());
+  // A user's choreography may have any name.
+  CHECK(disagreement(std::array{planned(4, "my protocol nic, protocol simple (4)"), itself}, 5)
+            .find("planned it differently") != std::string::npos);
 }
 
 TEST_CASE("what ran ahead and differs ends the communicator, whether it is found with a later call or by itself") {

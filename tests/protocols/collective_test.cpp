@@ -125,9 +125,9 @@ TEST_CASE("collectives: what is in place, and who has only one buffer") {
   CHECK_FALSE(shares_buffers(collective::reduce, 3, 2, 0));
   CHECK(agrees_on_place(collective::all_to_all, true));
   CHECK_FALSE(agrees_on_place(collective::all_to_all, false));
-  CHECK(keeps_input_apart(collective::all_to_all, false));
-  CHECK(keeps_input_apart(collective::reduce, true));
-  CHECK_FALSE(keeps_input_apart(collective::gather, true));
-  CHECK_FALSE(keeps_input_apart(collective::scan, true));
-  CHECK_FALSE(keeps_input_apart(collective::barrier, true));
+  CHECK(reads_what_it_writes(collective::all_to_all, false));
+  CHECK(reads_what_it_writes(collective::reduce, true));
+  CHECK_FALSE(reads_what_it_writes(collective::gather, true));
+  CHECK_FALSE(reads_what_it_writes(collective::scan, true));
+  CHECK_FALSE(reads_what_it_writes(collective::barrier, true));
 }

@@ -22,7 +22,9 @@ constexpr errc last_of(errc) { return last_errc; }
 // Internal to this file, but not in an unnamed namespace: argument-dependent look-up would not find them there.
 static void describe(auto& wire, ended_call& e) { wire(e.sequence, e.result); }
 static void describe(auto& wire, call_report::entry& e) { wire(e.sequence, e.text, e.fingerprint); }
-static void describe(auto& wire, call_report& r) { wire(r.plan, r.planned, r.ahead, r.earlier, r.known_from); }
+static void describe(auto& wire, call_report& r) {
+  wire(r.plan, r.planned, r.by_nic, r.ahead, r.earlier, r.known_from);
+}
 /// Of a user's function only that there is one, and its name. One that nobody can have is left out: the calls differ then.
 static void describe(auto& wire, op& o) {
   std::string name{o.name.view()};
