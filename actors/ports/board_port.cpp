@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "actors/ports/board_port.hpp"
 
-#include <algorithm>
-
-#include "memory/kernels/kernels.hpp"
+#include "actors/rank/staging.hpp"
 
 namespace troupe::actors {
 
@@ -20,8 +18,7 @@ void board_port::start_fitted(remembered_calls::entry& known, const call_buffers
                               bool ahead, std::uint64_t history) {
   if (known.stages || (known.may_alias && keeps_input_apart(*known.how, known.what, rank_, buffers))) [[unlikely]] {
     call_buffers mine = buffers;
-    if (known.stages) stage(known, mine);
-    else mine.input = set_apart(known, mine);
+    stage(known, mine);
     return start_on(known, mine, sequence, ahead, history);
   }
   start_on(known, buffers, sequence, ahead, history);
@@ -59,92 +56,26 @@ const std::shared_ptr<const slot_program>& board_port::fitted(const remembered_c
   return copy.own;
 }
 
-/// A copy of the input, where the plan must not be performed in place.
-const void* board_port::set_apart(const remembered_calls::entry& known, const call_buffers& buffers) {
-  const call& what = known.what;
-  if (what.uniform && what.count == 0) return buffers.input;
-  const block_run run = input_blocks(what.what, board_->ranks(), what.root, rank_);
-  std::size_t elements = 0, end = 0;
-  for (std::size_t i = 0; i < static_cast<std::size_t>(run.count); ++i) {
-    const std::size_t count = own_elements(what, run, i);
-    end += count;
-    if (!buffers.input_displacements.empty()) end = buffers.input_displacements[i] + count;
-    elements = std::max(elements, end);
-  }
-  const auto* begin = static_cast<const std::byte*>(buffers.input);
-  apart_.assign(begin, begin + elements * size_of(known.how->work_type));
-  return apart_.data();
-}
-
-/// Of block i of the rank's own buffer. Of several blocks it knows each; of its only one it may know others', too.
-std::size_t board_port::own_elements(const call& what, const block_run& run, std::size_t i) const {
-  if (what.uniform) return what.count;
-  if (run.count > 1) return what.counts[i];
-  return what.counts.size() == 1 ? what.counts[0] : what.counts[static_cast<std::size_t>(run.first)];
-}
-
-std::size_t board_port::elements_of(const call& what, const block_run& run) const {
-  std::size_t sum = 0;
-  for (std::size_t i = 0; i < static_cast<std::size_t>(run.count); ++i) sum += own_elements(what, run, i);
-  return sum;
-}
-
-/// The input is packed, and the result comes elsewhere if it is wider. As much as an operation over slots has: tens of KiB at most.
-/// Allocates when it is more than ever before.
-void board_port::stage(const remembered_calls::entry& known, call_buffers& buffers) {
+/// The input comes elsewhere, packed, and the result if it is wider. As much as an operation over slots has: tens of KiB at most; of one that is only
+/// copied aside, as much as its input. Allocates when it is more than ever before.
+void board_port::stage(remembered_calls::entry& known, call_buffers& buffers) {
   const plan& how = *known.how;
   const call& what = known.what;
-  const std::size_t width = size_of(how.work_type), narrow = size_of(what.type);
-  const block_run run = input_blocks(what.what, board_->ranks(), what.root, rank_);
-  const std::size_t total = elements_of(what, run);
-  if (total == 0) return;
-  if (apart_.size() < total * width) apart_.resize(total * width);
-  const auto* from = static_cast<const std::byte*>(buffers.input);
-  std::byte* to = apart_.data();
-  if (buffers.input_displacements.empty()) {
-    stage_elements(known, from, to, total);
-  } else {
-    for (std::size_t i = 0; i < static_cast<std::size_t>(run.count); ++i) {
-      const std::size_t count = own_elements(what, run, i);
-      stage_elements(known, from + buffers.input_displacements[i] * narrow, to, count);
-      to += count * width;
-    }
-  }
+  const int ranks = board_->ranks();
+  const std::size_t width = size_of(how.work_type), bytes = input_elements(what, ranks, rank_) * width;
+  if (bytes == 0) return;
+  room(apart_, bytes);
+  stage_input(how, what, ranks, rank_, buffers.input, buffers.input_displacements, apart_.data());
   buffers.input = apart_.data();
+  if (!buffers.input_displacements.empty()) known.lists_number = 0;  // what is performed has others
   buffers.input_displacements = {};
-  if (!how.widened) return;
-  const std::size_t results = elements_of(what, output_blocks(what.what, board_->ranks(), what.root, rank_)) * width;
-  if (result_.size() < results) result_.resize(results);
-  buffers.output = result_.data();
+  if (how.widened) buffers.output = room(result_, output_elements(what, ranks, rank_) * width);
 }
 
-void board_port::stage_elements(const remembered_calls::entry& known, const std::byte* from, std::byte* to,
-                                std::size_t count) {
-  const plan& how = *known.how;
-  const double factor = known.what.reduction.scale;
-  if (count == 0) return;
-  if (how.widened) {
-    convert(known.what.type, from, how.work_type, to, count);
-    // As scale() does for the call's type: low-precision types are multiplied by an f32.
-    if (how.scaled) scale(how.work_type, static_cast<double>(static_cast<float>(factor)), to, to, count);
-  } else {
-    scale(how.work_type, factor, from, to, count);
-  }
-}
-
-/// Only who has a result divides and rounds; exscan leaves rank 0's output alone.
 void board_port::conclude_last(void* output) {
   const remembered_calls::entry& known = calls_.last();
-  const call& what = known.what;
-  const plan& how = *known.how;
-  const int terms = contributor_count(what.what, board_->ranks(), what.root, rank_);
-  if (terms == 0) return;
-  const std::size_t count = elements_of(what, output_blocks(what.what, board_->ranks(), what.root, rank_));
-  if (count == 0) return;
-  const bool widened = known.stages && how.widened;
-  void* const result = widened ? result_.data() : output;
-  if (known.divides()) divide(how.work_type, static_cast<std::size_t>(terms), result, result, count);
-  if (widened) convert(how.work_type, result, what.type, output, count);
+  const bool widened = known.stages && known.how->widened;
+  finish_output(*known.how, known.what, board_->ranks(), rank_, widened ? result_.data() : output, output);
 }
 
 void board_port::drop(std::uint64_t sequence) {

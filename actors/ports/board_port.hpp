@@ -102,9 +102,11 @@ private:
     if (!known.stages) shape.lists_number = known.lists_number;
     return shape;
   }
-  const void* set_apart(const remembered_calls::entry& known, const call_buffers& buffers);
-  std::size_t own_elements(const call& what, const block_run& run, std::size_t i) const;
-  std::size_t elements_of(const call& what, const block_run& run) const;
+  static std::byte* room(std::vector<std::byte>& where, std::size_t bytes) {
+    if (where.size() < bytes) [[unlikely]]
+      where.resize(bytes);
+    return where.data();
+  }
   static memory_map memory_of(const call_buffers& buffers) {
     memory_map memory;
     memory.input = const_cast<std::byte*>(static_cast<const std::byte*>(buffers.input));
@@ -119,11 +121,6 @@ private:
   void start_slots(const remembered_calls::entry& known, const std::shared_ptr<const slot_program>& code,
                    const call_buffers& buffers, std::uint64_t sequence, std::uint64_t history) {
     if (slots_code_ != code) slots_code_ = code;
-    const auto room = [](std::vector<std::byte>& where, std::size_t bytes) {
-      if (where.size() < bytes) [[unlikely]]
-        where.resize(bytes);
-      return where.data();
-    };
     memory_map memory = memory_of(buffers);
     memory.scratch = room(scratch_, code->scratch_bytes);
     memory.l0 = room(l0_, code->l0_bytes);
@@ -138,9 +135,7 @@ private:
     performer_ = &direct_;
   }
   void conclude_last(void* output);
-  void stage(const remembered_calls::entry& known, call_buffers& buffers);
-  static void stage_elements(const remembered_calls::entry& known, const std::byte* from, std::byte* to,
-                             std::size_t count);
+  void stage(remembered_calls::entry& known, call_buffers& buffers);
   static const std::shared_ptr<const slot_program>& fitted(const remembered_calls::entry& known,
                                                            const std::shared_ptr<const slot_program>& code,
                                                            remembered_calls::fitting& copy, const call_shape& shape);

@@ -14,6 +14,7 @@
 
 #include "actors/ports/direct/direct_fit.hpp"
 #include "actors/rank/operation.hpp"
+#include "actors/rank/staging.hpp"
 #include "protocols/call_description.hpp"
 #include "protocols/plan.hpp"
 #include "protocols/size_list.hpp"
@@ -55,7 +56,7 @@ public:
       // On the direct board nothing is staged: its passes scale, and round once.
       stages = slots != nullptr && (how->widened || how->scaled);
       may_alias = may_keep_input_apart(*how, what, rank);
-      concludes = is_reduction(what.what) && ((stages && how->widened) || divides());
+      concludes = divides_at_end(*how, what) || (is_reduction(what.what) && stages && how->widened);
       work_type = how->work_type;
       is_direct_alone = direct != nullptr && !may_alias;
       if (what.uniform && slots != nullptr && !stages && !may_alias) planned_count = how->count;
@@ -87,7 +88,6 @@ public:
     std::size_t planned_count = never_as_planned;
 
     bool fits_as_planned() const { return what.count == planned_count; }
-    bool divides() const { return what.reduction.kind == op_kind::avg && !how->divides; }
 
     bool is_for(const call& c, const call_identity& its_class) const {
       return key == its_class && (!how->exact || c.count == how->count);

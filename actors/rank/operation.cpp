@@ -2,9 +2,9 @@
 #include "actors/rank/operation.hpp"
 
 #include <algorithm>
-#include <numeric>
 
 #include "actors/rank/operation_parts.hpp"
+#include "actors/rank/staging.hpp"
 #include "memory/error.hpp"
 #include "memory/kernels/kernels.hpp"
 
@@ -40,35 +40,6 @@ std::vector<std::size_t> own_counts(const call& c, rank_t rank, int ranks) {
   return all;
 }
 
-/// Elements that the rank's own buffers hold, packed.
-std::size_t input_elements(const operation& op, rank_t rank) {
-  return input_bytes(op.what.what, op.plan->notes->ranks, op.what.root, rank, shape_of(op, 1));
-}
-std::size_t output_elements(const operation& op, rank_t rank) {
-  return output_bytes(op.what.what, op.plan->notes->ranks, op.what.root, rank, shape_of(op, 1));
-}
-
-/// Elements before the rank's own block in the larger buffer, or 0 where both have the same blocks.
-std::size_t own_block_begin(const call& c, rank_t rank, std::span<const std::size_t> displacements) {
-  if (block_count(c.what, 2) == 1) return 0;
-  const auto own = static_cast<std::size_t>(rank);
-  if (!displacements.empty()) return displacements[own];
-  if (c.uniform) return own * c.count;
-  return std::accumulate(c.counts.begin(), c.counts.begin() + rank, std::size_t{0});
-}
-
-/// At the root, if there is one.
-bool input_is_larger(collective what) { return input_blocks(what, 2, 0, 0).count > output_blocks(what, 2, 0, 0).count; }
-
-/// @pre the call's own rank is the root
-bool root_is_in_place(const call& c, const call_buffers& m) {
-  if (m.input == nullptr || m.output == nullptr) return false;
-  const bool larger_in = input_is_larger(c.what);
-  const std::size_t before = own_block_begin(c, c.root, larger_in ? m.input_displacements : m.output_displacements);
-  const std::byte* larger = bytes_of(larger_in ? m.input : m.output);
-  return larger + before * size_of(c.type) == bytes_of(larger_in ? m.output : m.input);
-}
-
 bool is_in_place(const operation& op, rank_t rank) {
   if (!has_root(op.what.what)) return op.what.in_place;
   return op.what.root == rank && root_is_in_place(op.what, op.buffers());
@@ -85,32 +56,18 @@ bool joins_buffers(const operation& op, rank_t rank) {
   return p.widened || p.scaled || packs_input(op) || packs_output(op) || !is_in_place(op, rank);
 }
 
-/// Brings `count` elements to where the plan reads them: widened, scaled (pre_mul_sum), or only copied.
-void stage_elements(const operation& op, const std::byte* from, std::byte* to, std::size_t count) {
-  const plan& p = *op.plan;
-  if (p.widened) convert(op.what.type, from, p.work_type, to, count);
-  else if (!p.scaled) troupe::copy(to, from, count * size_of(p.work_type));
-  // As scale() does for the call's type: low-precision types are multiplied by an f32.
-  const double factor = op.what.reduction.scale;
-  if (p.scaled)
-    scale(p.work_type, p.widened ? static_cast<double>(static_cast<float>(factor)) : factor, p.widened ? to : from, to,
-          count);
+/// Blocks with gaps between them are packed one behind the other.
+void bring_input(operation& op, rank_t rank, arena& memory) {
+  const int ranks = op.plan->notes->ranks;
+  op.staged_input = memory.acquire(input_elements(op.what, ranks, rank) * size_of(op.plan->work_type));
+  stage_input(*op.plan, op.what, ranks, rank, op.input, op.input_displacements, op.staged_input.data());
+  op.input_displacements.clear();
 }
 
-/// Blocks with gaps between them are packed one behind the other.
-void stage_input(operation& op, rank_t rank, arena& memory) {
-  const std::size_t width = size_of(op.plan->work_type);
-  const std::size_t total = input_elements(op, rank);
-  op.staged_input = memory.acquire(total * width);
-  std::byte* to = bytes_of(op.staged_input.data());
-  if (op.input_displacements.empty()) return stage_elements(op, bytes_of(op.input), to, total);
-  for (std::size_t block = 0; block < op.what.counts.size(); ++block) {
-    const std::size_t count = op.what.counts[block];
-    if (count == 0) continue;  // the input may be null
-    stage_elements(op, bytes_of(op.input) + op.input_displacements[block] * size_of(op.what.type), to, count);
-    to += count * width;
-  }
-  op.input_displacements.clear();
+std::byte* bring_output(operation& op, rank_t rank, arena& memory) {
+  const std::size_t elements = output_elements(op.what, op.plan->notes->ranks, rank);
+  op.staged_output = memory.acquire(elements * size_of(op.plan->work_type));
+  return op.result = bytes_of(op.staged_output.data());
 }
 
 /// Makes one memory of the rank's buffers: the smaller one becomes a block of the larger.
@@ -118,20 +75,15 @@ void join_buffers(operation& op, rank_t rank, arena& memory, memory_map& map) {
   const plan& p = *op.plan;
   const std::size_t width = size_of(p.work_type);
   if (input_is_larger(op.what.what)) {  // the caller's input must not change
-    stage_input(op, rank, memory);
+    bring_input(op, rank, memory);
     map.input = bytes_of(op.staged_input.data());
     map.output = op.result = map.input + own_block_begin(op.what, rank, {}) * width;
     return;
   }
-  const bool stages = p.widened || packs_output(op);
-  if (stages) {
-    op.staged_output = memory.acquire(output_elements(op, rank) * width);
-    op.result = bytes_of(op.staged_output.data());
-  }
-  map.output = stages ? op.result : bytes_of(op.output);
+  map.output = p.widened || packs_output(op) ? bring_output(op, rank, memory) : bytes_of(op.output);
   const std::span<const std::size_t> gaps{op.output_displacements};
   map.input = map.output + own_block_begin(op.what, rank, packs_output(op) ? gaps.first(0) : gaps) * width;
-  stage_elements(op, bytes_of(op.input), map.input, input_elements(op, rank));
+  stage_input(p, op.what, p.notes->ranks, rank, op.input, {}, map.input);
 }
 
 /// Where the plan's score finds the rank's buffers: as the caller gave them, or staged.
@@ -146,13 +98,10 @@ memory_map bring_buffers(operation& op, rank_t rank, arena& memory) {
     return map;
   }
   if (p.widened || p.scaled || packs_input(op) || keeps_input_apart(p, op.what, rank, op.buffers())) {
-    stage_input(op, rank, memory);
+    bring_input(op, rank, memory);
     map.input = bytes_of(op.staged_input.data());
   }
-  if (p.widened || packs_output(op)) {
-    op.staged_output = memory.acquire(output_elements(op, rank) * size_of(p.work_type));
-    map.output = op.result = bytes_of(op.staged_output.data());
-  }
+  if (p.widened || packs_output(op)) map.output = bring_output(op, rank, memory);
   return map;
 }
 
@@ -173,26 +122,9 @@ nic_posting prepare_for_nic(operation& op, rank_t rank, arena& memory) {
   made.elements = moves_data(op.what.what) && op.what.uniform ? op.what.count : 0;
   // Allocates, a word for each rank, with every call of a v-form.
   if (!op.what.uniform) made.counts = std::make_shared<const std::vector<std::size_t>>(op.what.counts);
-  made.input_bytes = input_elements(op, rank) * size_of(p.work_type);
-  made.output_bytes = output_elements(op, rank) * size_of(p.work_type);
+  made.input_bytes = input_elements(op.what, made.ranks, rank) * size_of(p.work_type);
+  made.output_bytes = output_elements(op.what, made.ranks, rank) * size_of(p.work_type);
   return made;
-}
-
-bool root_may_need_copy(const plan& p, const call& what, rank_t rank) {
-  return !p.in_place && !p.root_in_place && has_root(what.what) && what.root == rank;
-}
-bool root_needs_copy(const plan& p, const call& what, rank_t rank, const call_buffers& memory) {
-  return root_may_need_copy(p, what, rank) && root_is_in_place(what, memory);
-}
-
-bool may_keep_input_apart(const plan& p, const call& what, rank_t rank) {
-  return (traits_of(what.what).v == v_counts::every_pair && !what.uniform) || root_may_need_copy(p, what, rank);
-}
-
-bool keeps_input_apart(const plan& p, const call& what, rank_t rank, const call_buffers& memory) {
-  if (traits_of(what.what).v == v_counts::every_pair && !what.uniform)
-    return memory.input == memory.output && memory.input != nullptr;  // block (i, j) comes where block (j, i) lies
-  return root_needs_copy(p, what, rank, memory);
 }
 
 void operation::dropped() {
@@ -384,15 +316,8 @@ void unpack_output(const operation& op) {
 void conclude(operation& op, rank_t rank, int ranks) {
   const plan& p = *op.plan;
   if (p.work() == step_work::timed_without_bytes) return;
-  const std::size_t count = output_elements(op, rank);
-  if (count == 0) return;
-  void* result = op.result != nullptr ? op.result : op.output;
-  if (op.what.reduction.kind == op_kind::avg && is_reduction(op.what.what) && !p.divides)
-    divide(p.work_type, static_cast<std::size_t>(contributor_count(op.what.what, ranks, op.what.root, rank)), result,
-           result, count);
-  if (packs_output(op)) unpack_output(op);
-  else if (p.widened) convert(p.work_type, result, op.what.type, op.output, count);
-  else if (result != op.output) troupe::copy(op.output, result, count * size_of(p.work_type));
+  if (packs_output(op)) return unpack_output(op);
+  finish_output(p, op.what, ranks, rank, op.result != nullptr ? op.result : op.output, op.output);
 }
 
 }  // namespace troupe::actors

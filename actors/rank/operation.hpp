@@ -155,13 +155,6 @@ private:
   std::map<std::pair<epoch_t, std::uint64_t>, std::shared_ptr<space>> open_;
 };
 
-/// The root of a plan for separate buffers calls in place, which the plan was not verified for: it reads its input from a copy.
-bool root_needs_copy(const plan& p, const call& what, rank_t rank, const call_buffers& memory);
-/// The call reads what it writes, and its plan knows nothing of that: its input is copied aside first.
-bool keeps_input_apart(const plan& p, const call& what, rank_t rank, const call_buffers& memory);
-/// It may be so in some buffers.
-bool may_keep_input_apart(const plan& p, const call& what, rank_t rank);
-
 /// Acquires scratch memory, stages the input where the plan wants it, and makes what the channels perform.
 /// Throws error (out_of_memory, size_overflow, unsupported …).
 std::shared_ptr<const assignment> prepare(operation& op, rank_t rank, arena& memory, shared_spaces& spaces,
