@@ -98,7 +98,7 @@ least_time plan_choice::least_time_of(const score_tally& tally, message_protocol
   if (how == message_protocol::simple) {
     const std::size_t bytes = size_class(task.mean_block() * size_of(form.work_type));
     return least_of(tally, static_cast<double>(bytes) / parts, least_through_actors(task, bytes, form.work_type),
-                    class_of_staging(staging), wanted_channels(task) > 0 ? wanted_channels(task) : most_channels,
+                    class_of_staging(staging), wanted_channels(task) > 0 ? wanted_channels(task) : most_channels_tried,
                     task.where.nearest_link());
   }
   const std::size_t block = task.largest_block() * size_of(form.work_type);

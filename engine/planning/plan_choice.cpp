@@ -336,7 +336,8 @@ std::vector<cutting> plan_choice::cuts(const contender& c, const planning_task& 
   std::vector<int> channels{wanted_channels(task)};
   if (channels.front() == 0) {
     channels = {1};
-    for (int n = 2; n <= most_channels && n * task.ranks() <= costs(task).machine.cores; n *= 2) channels.push_back(n);
+    for (int n = 2; n <= most_channels_tried && n * task.ranks() <= costs(task).machine.cores; n *= 2)
+      channels.push_back(n);
   }
   const std::size_t chunk = options_.chunk_bytes > 0                       ? options_.chunk_bytes
                             : task.selected.chunk_bytes > 0                ? task.selected.chunk_bytes

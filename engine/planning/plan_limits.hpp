@@ -9,7 +9,8 @@
 
 namespace troupe {
 
-inline constexpr int most_channels = 16;
+/// Of those that may be wanted (option_bounds.hpp), so many are tried where none are.
+inline constexpr int most_channels_tried = 16;
 /// Up to here every choreography is tried, whatever its steps.
 inline constexpr int few_ranks = 64;
 inline constexpr double never = std::numeric_limits<double>::infinity();

@@ -11,6 +11,7 @@
 #include <set>
 #include <span>
 
+#include "engine/planning/option_bounds.hpp"
 #include "engine/tools/study/way_network.hpp"
 #include "memory/error.hpp"
 
@@ -20,9 +21,8 @@ namespace {
 
 constexpr double unlimited = machine_cut::unlimited;
 constexpr std::size_t most_ways = 1 << 20;
-/// Where ways differ by channel: as many are looked at as have a way of their own between some pairs of ranks, of so many channels …
-constexpr int most_channels = 64;
-/// … between so many pairs. Whether the first two channels differ is looked at for all pairs up to 64 ranks, of more for those of some senders; if
+/// Where ways differ by channel: as many are looked at as have a way of their own between some pairs of ranks, of most_channels_wanted channels,
+/// between so many pairs. Whether the first two channels differ is looked at for all pairs up to 64 ranks, of more for those of some senders; if
 /// they do there alone, so many channels are looked at.
 constexpr int most_scanned = 64, most_compared = 4096, least_channels = 16;
 /// Arcs that are looked at for least cuts: some 10 ms.
@@ -519,7 +519,7 @@ int distinct_channels(const hardware& on) {
     const auto from = static_cast<int>(k * 7919 % on.ranks);
     const auto to = static_cast<int>((from + 1 + k * 104'729 % (on.ranks - 1)) % on.ranks);
     std::set<std::vector<element_index>> known;
-    for (int channel = 0; channel < most_channels; ++channel) {
+    for (int channel = 0; channel < most_channels_wanted; ++channel) {
       on.route(from, to, channel, one);
       if (known.insert(one).second) found = std::max(found, channel + 1);
     }
