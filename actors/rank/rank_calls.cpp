@@ -132,9 +132,12 @@ bool rank_cell::wait_here(board_performer::status status, time_limit deadline, s
   board_port& port = *state_.port();
   shared_cores& cores = port.board().cores();
   if (status == board_performer::status::waiting) cores.note(rank());
-  for (int i = 0; i < spin_ && status == board_performer::status::waiting; ++i) {
-    if (i == eager_looks && cores.is_shared(rank()) && !leaver_.leave(cores, rank())) break;
-    if (i >= eager_looks) pause_core();
+  wait_course course{{spin_}};
+  while (status == board_performer::status::waiting) {
+    const auto step = course.next();
+    if (step == wait_course::step::sleep) break;
+    if (course.taken() == eager_looks + 1 && cores.is_shared(rank()) && !leaver_.leave(cores, rank())) break;
+    if (step == wait_course::step::pause) pause_core();
     status = port.advance();
   }
   if (status == board_performer::status::performed) return true;
@@ -254,10 +257,13 @@ bool rank_cell::look_at_pairs(bool send, std::size_t bytes) {
     return status == pair_status::performed;
   // A peer that is looking, too, has taken the message by then. A look at once would take its answer's line away from it.
   for (int i = 0; send && i < pauses_before_answer && spin_ > 0; ++i) pause_core();
-  for (int i = 0; i < spin_ && status == pair_status::waiting; ++i) {
-    if (i == eager_pair_looks && cores.is_shared(rank()) && !leaver_.leave(cores, rank())) break;
-    if (i >= eager_pair_looks) pause_core();
-    status = state_.look_at_pairs(*out_, i % eager_looks == eager_looks - 1);
+  wait_course course{{spin_}, eager_pair_looks};
+  while (status == pair_status::waiting) {
+    const auto step = course.next();
+    if (step == wait_course::step::sleep) break;
+    if (course.taken() == eager_pair_looks + 1 && cores.is_shared(rank()) && !leaver_.leave(cores, rank())) break;
+    if (step == wait_course::step::pause) pause_core();
+    status = state_.look_at_pairs(*out_, course.taken() % eager_looks == 0);
   }
   // A peer that copies much at the moment is soon through. Who sleeps is woken by the system, and copies are the system's then.
   if (status == pair_status::waiting && bytes >= much_to_copy && waiting_.spin > 0 && !cores.is_shared(rank()) &&
@@ -276,10 +282,9 @@ bool rank_cell::look_at_pairs(bool send, std::size_t bytes) {
   // Whoever has the core meanwhile may perform it.
   state_.offer_pairs();
   status = state_.look_at_pairs(*out_);
-  for (int i = 0; i < waiting_.yields && status == pair_status::waiting && inbox_.empty(); ++i) {
-    if (!yield_core()) break;
+  wait_course rest{{0, waiting_.yields}};
+  while (status == pair_status::waiting && inbox_.empty() && rest.next() == wait_course::step::yield && yield_core())
     status = state_.look_at_pairs(*out_);
-  }
   return status == pair_status::performed;
 }
 

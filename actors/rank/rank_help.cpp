@@ -27,13 +27,14 @@ void rank_cell::help_briefly() {
 
 void rank_cell::help(const completion& done, steady_time until) {
   if (in_callback()) return;
-  int looks = 0;  // at the turn of another thread: a peer's, which had news for this rank, soon gives it back
+  // At the turn of another thread: a peer's, which had news for this rank, soon gives it back.
+  wait_course course{{std::min(eager_looks, waiting_.spin)}, 0};
   while (!done.done()) {
     if (try_turn()) {
       if (!help_in_turn(until)) return;
-      looks = 0;
+      course.restart();
     } else {
-      if (looks++ == std::min(eager_looks, waiting_.spin)) return;
+      if (course.next() == wait_course::step::sleep) return;
       pause_core();
     }
   }
@@ -259,18 +260,19 @@ bool rank_cell::look_at_group() noexcept {
   constexpr int looks_a_poll = 64;  // what comes in frames may be a word about one of these
   shared_cores& cores = state_.port()->board().cores();
   cores.note(rank());
-  for (int i = 0; i < spin_; ++i) {
+  wait_course course{{spin_}};
+  for (auto step = course.next(); step != wait_course::step::sleep; step = course.next()) {
     if (!inbox_.empty() || look_at_watched()) return true;
-    if (i == eager_pair_looks && cores.is_shared(rank()) && !leaver_.leave(cores, rank())) break;
-    if (i >= eager_looks) pause_core();
-    if (i % looks_a_poll == looks_a_poll - 1 && help_one()) return true;
+    if (course.taken() == eager_pair_looks + 1 && cores.is_shared(rank()) && !leaver_.leave(cores, rank())) break;
+    if (step == wait_course::step::pause) pause_core();
+    if (course.taken() % looks_a_poll == 0 && help_one()) return true;
   }
   // Whoever has the core meanwhile may perform it.
   state_.offer_watched();
-  for (int i = 0; i <= waiting_.yields; ++i) {
+  wait_course rest{{0, waiting_.yields}};
+  do
     if (!inbox_.empty() || look_at_watched()) return true;
-    if (i == waiting_.yields || !yield_core()) break;
-  }
+  while (rest.next() == wait_course::step::yield && yield_core());
   return help_one();
 }
 

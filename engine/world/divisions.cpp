@@ -34,7 +34,8 @@ struct leavers {
 /// Making a part takes some microseconds, less than to sleep and to be woken.
 std::unique_lock<std::mutex> divisions::lock() const {
   std::unique_lock held(mutex_, std::try_to_lock);
-  for (int i = 0; !held && i < spins_; ++i) {
+  wait_course course{{spins_}, 0};
+  while (!held && course.next() == wait_course::step::pause) {
     pause_core();
     static_cast<void>(held.try_lock());
   }

@@ -31,7 +31,8 @@ template <class Seen>
 bool direct_performer::look_for(Seen&& seen) const {
   if (seen()) return true;
   if (board_->cores().is_shared(rank_)) return false;
-  for (int looks = 0; looks < most_looks; ++looks) {
+  wait_course course{{most_looks}, 0};
+  while (course.next() == wait_course::step::pause) {
     pause_core();
     if (seen()) return true;
   }
