@@ -63,6 +63,12 @@ TEST_CASE("an option that would do nothing is a mistake") {
   check_refused(run("study --studies x"), {"--studies", "--published"});
   check_refused(run("simulate --seed 3 --seeds 1-4"), {"--seed"});
   check_refused(run("simulate --seed -1"), {"--seed", "is no number"});
+  for (const char* seeds : {"-3-5", "1-", "-", "1-2-3", "7x"})
+    check_refused(run(std::string{"simulate --seeds='"} + seeds + "'"),
+                  {std::string{"--seeds: \""} + seeds + "\" is neither a number"});
+  check_refused(run("simulate --seeds 1-2 --faults all,none"), {"\"all\" stands alone"});
+  check_refused(run("simulate --seeds 1-2 --faults lose,none"), {"\"none\" stands alone"});
+  check_refused(run("simulate --seeds 1-2 --failures -1"), {"--failures"});
   check_refused(run("simulate --jobs -1"), {"--jobs"});
   for (const char* option : {"--operations 2", "--strict", "--no-shrink", "--jobs 1"})
     check_refused(run(std::string{"simulate --processes 2-3 --seeds 1-2 "} + option),

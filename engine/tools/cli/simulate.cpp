@@ -4,10 +4,13 @@
 
 #include <algorithm>
 #include <atomic>
+#include <charconv>
 #include <chrono>
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <sstream>
+#include <string_view>
 
 #include <nlohmann/json.hpp>
 
@@ -39,7 +42,7 @@ and overtaking each other, ranks killed, cancelled, stopped by deadlines and abo
 
 Checked at every event: results, buffers that were given back, credits, and that every error is true and the same everywhere; and
 that everything ends. A failing seed is made smaller and told with everything that happened. The same seed with the same --ranks, --operations and
---faults gives the same run. A mutant breaks the protocol on purpose; then exit code 1 is right.
+--faults gives the same run. A mutant breaks the protocol on purpose; then exit code 1 is right. How often it acted is said, too.
 
 With --processes each rank lives in a simulated process of its own, all joined by connections: processes are killed, stopped, cut off, and
 connections reset. Survivors' operations must end with peer_lost that names such a process, with no wrong byte and no hang. In six
@@ -58,24 +61,23 @@ struct arguments {
   std::string idle;  ///< an option that does nothing with --processes, and came with it
 };
 
-std::uint64_t number_of(const std::string& option, const std::string& text) {
-  std::size_t length = 0;
-  try {
-    if (!text.empty() && text[0] >= '0' && text[0] <= '9') {
-      const std::uint64_t value = std::stoull(text, &length);
-      if (length == text.size()) return value;
-    }
-  } catch (const std::exception&) {}
-  usage_error(option + ": \"" + text + "\" is no number");
+/// Nothing: it is none that is not negative, or too large.
+std::optional<std::uint64_t> parse_number(std::string_view text) {
+  std::uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+  return value;
 }
 
 /// "A-B" or "A".
 std::pair<std::uint64_t, std::uint64_t> range_of(const std::string& option, const std::string& text) {
   const std::size_t dash = text.find('-');
-  const std::uint64_t first = number_of(option, text.substr(0, dash));
-  const std::uint64_t last = dash == std::string::npos ? first : number_of(option, text.substr(dash + 1));
-  if (last < first) usage_error(option + ": " + text + " ends before it begins; write the smaller number first");
-  return {first, last};
+  const auto first = parse_number(std::string_view{text}.substr(0, dash));
+  const auto last = dash == std::string::npos ? first : parse_number(std::string_view{text}.substr(dash + 1));
+  if (!first || !last)
+    usage_error(option + ": \"" + text + "\" is neither a number nor two with a dash between, as 7 or 1-100");
+  if (*last < *first) usage_error(option + ": " + text + " ends before it begins; write the smaller number first");
+  return {*first, *last};
 }
 
 [[noreturn]] void refuse_mutant(const std::string& text, const std::vector<std::string_view>& names) {
@@ -121,8 +123,9 @@ int list_mutants() {
 /// The first and the last.
 std::pair<std::uint64_t, std::uint64_t> seeds_of(const arguments& a) {
   if (a.seed.empty()) return range_of("--seeds", a.seeds);
-  const std::uint64_t one = number_of("--seed", a.seed);
-  return {one, one};
+  const auto one = parse_number(a.seed);
+  if (!one) usage_error("--seed: \"" + a.seed + "\" is no number");
+  return {*one, *one};
 }
 
 campaign_options options_of(const arguments& a) {
@@ -155,6 +158,14 @@ void print(const shrunk& small) {
   for (const std::string& line : small.trace) std::cout << line << '\n';
 }
 
+/// Of a mutant that never acts nothing is shown by a run in which all is right.
+std::string acts_of_mutant(const arguments& a, std::uint64_t times) {
+  if (a.mutant.empty()) return {};
+  if (times == 0)
+    return "the mutant " + a.mutant + " never acted, so nothing was broken; take more seeds, or --faults all\n";
+  return "the mutant " + a.mutant + " acted " + plural(times, "time") + '\n';
+}
+
 /// One run, told from the beginning to the end.
 int run_one(const arguments& a, const campaign_options& o) {
   plan_source plans;
@@ -168,7 +179,8 @@ int run_one(const arguments& a, const campaign_options& o) {
   out << s.to_string() << '\n';
   for (const std::string& line : r.trace) out << line << '\n';
   out << (r.ok() ? "all right" : "FAILED: " + r.fault) << " (" << plural(r.events, "event") << ", " << r.performed
-      << " performed, " << r.failed << " failed)\n";
+      << " performed, " << r.failed << " failed)\n"
+      << acts_of_mutant(a, r.mutations);
   if (!r.ok() && !a.no_shrink) {
     const shrunk small = shrink(s, plans, o.each);
     if (a.json != "-") print(small);
@@ -225,7 +237,8 @@ int run_many(const arguments& a, campaign_options o) {
   rate << std::fixed << seconds();
   out << plural(r.seeds, "seed") << " in " << rate.str() << " s (" << r.events << " events; of the ranks' operations "
       << r.performed << " performed, " << r.failed << " failed as they should): "
-      << (r.failures.empty() ? "all right" : plural(r.failures.size(), "seed") + " FAILED") << '\n';
+      << (r.failures.empty() ? "all right" : plural(r.failures.size(), "seed") + " FAILED") << '\n'
+      << acts_of_mutant(a, r.mutations);
   if (!a.json.empty()) write_text(a.json, document.dump(2) + "\n");
   if (interrupted) return exit_interrupted;
   return r.failures.empty() ? exit_ok : exit_wrong;
@@ -314,6 +327,7 @@ void add_simulate(command program, action& chosen) {
   sub.add_option("--mutant", a->mutant, "break the protocol on purpose; \"list\" names all ways").type_name("NAME");
   sub.add_option("--failures", a->failures, "stop after so many failing seeds; 0: never")
       .type_name("N")
+      .within(0, 1'000'000'000, option::in_help::no)
       .shows_default();
   sub.add_option("--jobs", a->jobs, "threads; 0: one a core")
       .type_name("N")

@@ -458,6 +458,8 @@ fault_kinds parse_faults(const std::string& text) {
     const std::size_t end = std::min(text.find(',', begin), text.size());
     const std::string word = text.substr(begin, end - begin);
     const auto found = std::find_if(known.begin(), known.end(), [&](const named& n) { return n.name == word; });
+    if (word == "all" || word == "none")
+      throw error(errc::bad_config, "--faults: \"" + word + "\" stands alone, not in a list as \"" + text + '"');
     if (found == known.end()) {
       std::vector<std::string_view> names{"all", "none"};
       for (const named& n : known) names.push_back(n.name);
