@@ -8,6 +8,7 @@
 #include <spdlog/spdlog.h>
 
 #include "actors/rank/operation_parts.hpp"
+#include "actors/rank/staging.hpp"
 #include "engine/world/communicator_state.hpp"
 #include "engine/world/partitioned_access.hpp"
 #include "engine/world/wide_parts.hpp"
