@@ -103,17 +103,19 @@ std::uint32_t traffic::arrived(std::uint32_t index) {
   return m.connection;
 }
 
-std::uint32_t traffic::access_way(std::uint32_t part_number, rank_t rank, rank_t owner, bool writes) {
+std::uint32_t traffic::access_way(std::uint32_t part_number, rank_t rank, memory_place place, bool writes) {
   const part& p = parts_[part_number];
+  const rank_t owner = place.owner;
   const std::uint64_t key = (p.first_rank + static_cast<std::uint64_t>(rank)) << 33 |
-                            static_cast<std::uint64_t>(static_cast<std::uint32_t>(owner + 1)) << 1 | (writes ? 1u : 0u);
+                            (place.in_segment ? std::uint64_t{1} << 32 : 0) | static_cast<std::uint64_t>(owner) << 1 |
+                            (writes ? 1u : 0u);
   if (!p.on->memory_way)
     throw error(errc::unsupported,
                 "the score reads or writes memory of other ranks, which ranks of " + on_.name + " do not share");
   const auto [at, fresh] = access_ways_.try_emplace(key, static_cast<std::uint32_t>(connections_.size()));
   if (!fresh) return at->second;
   std::vector<element_index> way;
-  p.on->access(rank, owner, writes, way);
+  p.on->access(rank, place, writes, way);
   connection c;
   c.part = part_number;
   c.from = writes ? rank : owner;
@@ -124,15 +126,15 @@ std::uint32_t traffic::access_way(std::uint32_t part_number, rank_t rank, rank_t
   return at->second;
 }
 
-void traffic::access(std::uint32_t part_number, rank_t rank, std::int32_t lane, rank_t owner, bool writes,
+void traffic::access(std::uint32_t part_number, rank_t rank, std::int32_t lane, memory_place at, bool writes,
                      std::uint64_t bytes) {
-  begin_access(part_number, rank, lane, access_way(part_number, rank, owner, writes), bytes);
+  begin_access(part_number, rank, lane, access_way(part_number, rank, at, writes), bytes);
 }
 
 std::uint32_t traffic::exchange_way(std::uint32_t part_number, rank_t rank, int which, bool towards) {
   const part& p = parts_[part_number];
   // Behind the ranks, which are owners of memory, as if they were owners, too.
-  const auto owner = static_cast<std::uint64_t>(p.on->ranks) + 1 + static_cast<std::uint64_t>(which);
+  const auto owner = static_cast<std::uint64_t>(p.on->ranks) + static_cast<std::uint64_t>(which);
   const std::uint64_t key = (p.first_rank + static_cast<std::uint64_t>(rank)) << 33 | owner << 1 | (towards ? 1u : 0u);
   const auto [at, fresh] = access_ways_.try_emplace(key, static_cast<std::uint32_t>(connections_.size()));
   if (!fresh) return at->second;

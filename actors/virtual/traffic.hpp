@@ -242,7 +242,7 @@ public:
   const connection& at(std::uint32_t index) const { return connections_[index]; }
 
   /// `rank`'s lane reads or writes `bytes` of another rank's memory, or of the shared segment; an access_event tells the end.
-  void access(std::uint32_t part, rank_t rank, std::int32_t lane, rank_t owner, bool writes, std::uint64_t bytes);
+  void access(std::uint32_t part, rank_t rank, std::int32_t lane, memory_place at, bool writes, std::uint64_t bytes);
 
   // -- switches that reduce (score.hpp, "Switches") --
 
@@ -446,7 +446,7 @@ private:
     if (e.number == 0) e.number = ++numbered_ & 0x3fffffffu;
     time_.tell(when, *this, ~std::uint32_t{e.number}, what);
   }
-  std::uint32_t access_way(std::uint32_t part, rank_t rank, rank_t owner, bool writes);
+  std::uint32_t access_way(std::uint32_t part, rank_t rank, memory_place at, bool writes);
   void find_switches(part& p, const score& notes) const;
   bool route_by_switch(const part& p, const connection& c, std::vector<element_index>& way) const;
   std::uint32_t exchange_way(std::uint32_t part, rank_t rank, int which, bool towards);

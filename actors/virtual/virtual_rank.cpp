@@ -10,6 +10,7 @@
 #include "actors/virtual/element_state.hpp"
 #include "actors/virtual/recorder.hpp"
 #include "memory/error.hpp"
+#include "topology/machine/shared_segment.hpp"
 
 namespace troupe::actors {
 
@@ -130,13 +131,17 @@ bool virtual_rank::access_shared(const brief_instruction& i, std::int32_t lane) 
                      i.kind == step_kind::dma_put;
   if (!local || (!shares_source(i) && !shares_target(i))) return false;
   const std::uint64_t bytes = i.elements * with_.shape.element_size;
-  const auto begin = [&](buffer_kind buffer, rank_t owner, bool writes) {
+  const auto own = static_cast<std::size_t>(lane % with_.lanes);
+  const step& written =
+      with_.notes.players[static_cast<std::size_t>(rank_)].lanes[own][static_cast<std::size_t>(i.score_step)];
+  const auto begin = [&](const place& at, rank_t owner, bool writes) {
+    if (at.buffer == buffer_kind::l2) return access_segment(at, bytes, writes, lane);
     ++lanes_[static_cast<std::size_t>(lane)].accesses;
-    with_.ways.access(with_.part, rank_, lane, buffer == buffer_kind::l2 ? shared_segment : owner, writes, bytes);
+    with_.ways.access(with_.part, rank_, lane, {owner, false}, writes, bytes);
   };
-  if (shares_source(i)) begin(i.source, i.source_owner, false);
-  if (shares_target(i)) begin(i.target, i.target_owner, true);
-  if (shares_target(i) && i.kind == step_kind::reduce) begin(i.target, i.target_owner, false);
+  if (shares_source(i)) begin(written.source, i.source_owner, false);
+  if (shares_target(i)) begin(written.target, i.target_owner, true);
+  if (shares_target(i) && i.kind == step_kind::reduce) begin(written.target, i.target_owner, false);
   return true;
 }
 
@@ -152,6 +157,21 @@ bool virtual_rank::awaits_piece(const brief_instruction& i, std::int32_t lane) {
 void virtual_rank::note_performed(std::int32_t lane) {
   note_switch_step(lane);
   if (with_.parts) with_.parts->performed(rank_, lane);
+}
+
+/// One access for each share that the cells lie in. Several cells of a step have one size.
+void virtual_rank::access_segment(const place& at, std::uint64_t bytes, bool writes, std::int32_t lane) {
+  const auto all = static_cast<std::int64_t>(with_.notes.l2.size());
+  const auto home = [&](std::int32_t cell) { return home_of_shared_cell(cell, all, with_.notes.ranks); };
+  const std::int32_t end = at.cell + at.count;
+  for (std::int32_t first = at.cell, next = first; first < end; first = next) {
+    while (next < end && home(next) == home(first)) ++next;
+    const auto part = [&](std::int32_t cell) {
+      return bytes * static_cast<std::uint64_t>(cell - at.cell) / static_cast<std::uint64_t>(at.count);
+    };
+    ++lanes_[static_cast<std::size_t>(lane)].accesses;
+    with_.ways.access(with_.part, rank_, lane, {home(first), true}, writes, part(next) - part(first));
+  }
 }
 
 void virtual_rank::note_switch_step(std::int32_t lane) {

@@ -206,6 +206,7 @@ private:
   bool access_shared(const brief_instruction& i, std::int32_t lane);
   bool awaits_piece(const brief_instruction& i, std::int32_t lane);
   void note_performed(std::int32_t lane);
+  void access_segment(const place& at, std::uint64_t bytes, bool writes, std::int32_t lane);
   bool exchange_with_switch(const brief_instruction& i, std::int32_t lane);
   std::vector<std::int64_t>& switch_steps_of(std::int32_t lane) {
     return with_.switch_steps[static_cast<std::size_t>(rank_) * lanes_.size() + static_cast<std::size_t>(lane)];

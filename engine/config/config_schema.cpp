@@ -173,6 +173,8 @@ constexpr std::array schema{
     config_setting{"study.streams", integer, "4", "exchanges at once in direct_full_mesh", 1, most_streams},
     config_setting{"study.through_scratch", boolean, "false",
                    "pairwise, direct_full_mesh: BCopy through scratch instead of ZCopy"},
+    config_setting{"study.contiguous", boolean, "false",
+                   "csc: an all_gather fetches up to three blocks at once where they lie beside each other in L2"},
     config_setting{"study.preset", text, "flat",
                    "the machine; troupe study --presets lists all; or a file of your own: torus.toml"},
     config_setting{"study.ranks", integer, "0", "number of ranks; 0: the preset's own", 0, 16777216},

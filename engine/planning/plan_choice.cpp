@@ -184,6 +184,7 @@ void plan_choice::frame(contender& c, const planning_task& task, bool widened, b
   c.on.streams = options_.streams;
   c.on.through_scratch = options_.through_scratch || task.selected.through_scratch;
   c.on.on_board = !staged && meets_on_board(task);
+  c.on.contiguous = task.where.routed();
   c.why_rejected = library_.refusal(c.choreography, c.on);
 }
 

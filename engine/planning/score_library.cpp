@@ -76,7 +76,7 @@ std::size_t hash_of(const score_key& key) {
   h.add(static_cast<std::uint64_t>(key.on.root));
   h.add((key.on.in_place ? 1u : 0u) | (key.on.uniform ? 2u : 0u) | (key.one_cell ? 4u : 0u) |
         (key.rank_order_fold ? 8u : 0u) | static_cast<unsigned>(key.agreement) << 4 | (key.on.on_board ? 128u : 0u) |
-        static_cast<std::uint64_t>(key.pieces) << 8);
+        static_cast<std::uint64_t>(key.pieces) << 8 | std::uint64_t{key.on.contiguous} << 63);
   return static_cast<std::size_t>(h.state);
 }
 
@@ -84,7 +84,7 @@ bool same(const score_key& a, const score_key& b) {
   return a.choreography == b.choreography && a.on.what == b.on.what && a.on.ranks == b.on.ranks &&
          a.on.root == b.on.root && a.on.in_place == b.on.in_place && a.on.uniform == b.on.uniform &&
          a.on.streams == b.on.streams && a.on.through_scratch == b.on.through_scratch &&
-         a.on.on_board == b.on.on_board && a.one_cell == b.one_cell && a.rank_order_fold == b.rank_order_fold &&
+         a.on.on_board == b.on.on_board && a.on.contiguous == b.on.contiguous && a.one_cell == b.one_cell && a.rank_order_fold == b.rank_order_fold &&
          a.agreement == b.agreement && a.pieces == b.pieces && a.on.placement == b.on.placement;
 }
 
@@ -240,8 +240,9 @@ score_library::score_library(const std::map<std::string, std::string>& files, in
       throw error(errc::bad_config, "the score file " + path + " cannot be called " + name +
                                         ": a built-in choreography is; choose another name");
     score s = from_json(score_text(path), path);
+    score lowered;
     try {
-      s = lower_syncs(std::move(s));
+      lowered = lower_syncs(s);
     } catch (const error& e) {
       throw error(errc::bad_score, path + ": " + e.what());
     }
@@ -249,7 +250,7 @@ score_library::score_library(const std::map<std::string, std::string>& files, in
       throw error(errc::bad_score,
                   path + " is partitioned already; a score that is performed is written for whole blocks, "
                          "and calls with partitions cut it");
-    if (const verdict v = verify(credits_ == 1 ? pace_sends(s, 1) : s, {credits_, 1}); !v.ok())
+    if (const verdict v = verify(credits_ == 1 ? pace_sends(lowered, 1) : lowered, {credits_, 1}); !v.ok())
       throw error(errc::bad_score, path + " does not verify: " + to_string(*v.first_fault));
     own_.emplace(name, std::move(s));
     files_.emplace(name, path);
@@ -315,7 +316,9 @@ score written(const choreography& which, const stage& on) {
 
 std::optional<score> score_library::draft(const score_key& key) const {
   const auto mine = own_.find(key.choreography);
-  score s = mine != own_.end() ? mine->second : lower_syncs(written(*find_choreography(key.choreography), key.on));
+  stage on = key.on;
+  on.contiguous = on.contiguous && !key.one_cell && key.pieces == 0;
+  score s = lower_syncs(mine != own_.end() ? mine->second : written(*find_choreography(key.choreography), on));
   s.choreography = key.choreography;
   if (key.rank_order_fold) s = fold_in_rank_order(s);
   if (key.one_cell) s = one_cell_per_step(std::move(s));

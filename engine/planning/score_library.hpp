@@ -107,6 +107,8 @@ public:
   std::string suggestion(std::string_view name) const;
   /// A user's score says itself whether input and output are one memory; empty for others.
   std::optional<bool> in_place(std::string_view name) const;
+  /// A user's score with its syncs, for who has a barrier of its own. @pre it is a file's
+  const score& as_written(std::string_view name) const { return own_.find(name)->second; }
   /// Why it cannot do `on`; empty if it can. @pre has(name)
   std::string refusal(std::string_view name, const stage& on) const;
 
@@ -127,7 +129,7 @@ private:
 
   int credits_;
   std::shared_ptr<spdlog::logger> log_;
-  std::map<std::string, score, std::less<>> own_;  ///< the user's, without syncs
+  std::map<std::string, score, std::less<>> own_;  ///< the user's, as written
   std::map<std::string, std::string, std::less<>> files_;
   std::vector<std::string> names_;
   std::unordered_multimap<std::size_t, entry> made_;

@@ -25,6 +25,9 @@ struct stage {
   int streams = 4;      ///< direct_full_mesh: exchanges under way at once (spec 4: C, 4–8)
   bool through_scratch =
       false;  ///< pairwise, direct_full_mesh: BCopy, through small scratch cells, instead of ZCopy between user buffers
+  /// csc's all_gather: blocks that lie beside each other in L2 are fetched by one command, where they are alike. For scores whose steps may
+  /// have several cells; split into single cells they would be worse than without.
+  bool contiguous = false;
   /// Ranks reach each other's buffers, and meet at a board (fused.cpp): nvls takes that for the switch.
   bool on_board = false;
   /// Not null: steps are counted there instead of written (tally_of), and the score has none.

@@ -7,7 +7,12 @@
 // block and every slice (cells that may differ in size, parts of a block or blocks of a v-collective, cannot share one).
 // CSC-RS reduces in L0, in the order r, r+1, …, wrapping round. all_reduce is CSC-RS and CSC-AG on the block's n parts.
 //
+// CSC-AG can fetch up to three blocks at once where they lie beside each other in L2 (stage::contiguous; spec 1, "dynamic block size"): one
+// command instead of three, for blocks that are small enough to be in L0 together.
+//
 // No sync at the end: every slice has its own cells of L2. Whoever owns the segment keeps it until all ranks have finished.
+
+#include <algorithm>
 
 #include "protocols/choreographies/choreographies.hpp"
 #include "protocols/choreographies/patterns.hpp"
@@ -17,6 +22,8 @@ namespace troupe::choreographies {
 namespace csc_scores {
 namespace {
 using namespace notation;
+
+constexpr int most_at_once = 3;  ///< blocks that one command reads (spec 1)
 
 /// One rank: moves cells between the tiers. The first L0 cell of a reduction sums up, the others move.
 class core_group {
@@ -36,6 +43,13 @@ public:
     move(own, published);
     if (!s_.on().in_place) me_.dma_put(moving(own), kept);
   }
+  /// Room in L0 for so many of the output's blocks, which are alike, beside each other. The first one also moves single blocks.
+  void make_room(int count) { room_ = cell_of(output[0]) = s_.l0_like(rank_, output.cells(0, count)).first; }
+  /// `count` blocks of L2 from `first` on, which lie beside each other there and in the output. @pre make_room()
+  void fetch(int first, int count) {
+    me_.dma_get(l2.cells(first, count), l0.cells(room_, count));
+    me_.dma_put(l0.cells(room_, count), output.cells(first, count));
+  }
   void begin_sum(cells own) { me_.dma_get(own, l0[0]); }
   void add(cells from_l2) {
     const cells by = moving(output[rank_]);
@@ -47,20 +61,25 @@ public:
 
 private:
   cells moving(cells model) {
+    std::int32_t& cell = cell_of(model);
+    if (cell < 0) cell = s_.l0_like(rank_, model).first;
+    return l0[cell];
+  }
+  /// The L0 cell that moves cells of the model's size; −1: none yet.
+  std::int32_t& cell_of(cells model) {
     const place at = s_.resolve(rank_, model);
     const extent wanted = extent_of(s_.draft(), rank_, at.buffer, at.cell);
     // Cells of the same part of equal blocks have one size.
     const std::int64_t size = wanted.part + (s_.on().uniform ? 0 : wanted.block * s_.draft().parts);
     if (by_size_.size() <= static_cast<std::size_t>(size)) by_size_.resize(static_cast<std::size_t>(size) + 1, -1);
-    std::int32_t& cell = by_size_[static_cast<std::size_t>(size)];
-    if (cell < 0) cell = s_.l0_like(rank_, model).first;
-    return l0[cell];
+    return by_size_[static_cast<std::size_t>(size)];
   }
 
   score_builder& s_;
   rank_t rank_;
   lane_writer me_;
-  std::vector<std::int32_t> by_size_;  // L0 cell that moves cells of a size; −1: none yet
+  std::vector<std::int32_t> by_size_;
+  std::int32_t room_ = -1;
 };
 
 score all_gather(const stage& on) {
@@ -68,9 +87,19 @@ score all_gather(const stage& on) {
   for (rank_t block = 0; block < on.ranks; ++block) s.l2_block(block);
   for (rank_t r = 0; r < on.ranks; ++r) {
     core_group me{s, r};
+    const bool at_once = on.contiguous && on.uniform;
+    if (at_once) me.make_room(std::min(most_at_once, on.ranks - 1));
     me.publish_and_keep(input[0], l2[r], output[r]);
     me.sync();
-    for (int i = 1; i < on.ranks; ++i) me.move(l2[i + r], output[i + r]);
+    for (int i = 1, count = 1; i < on.ranks; i += count) {
+      if (!at_once) {
+        me.move(l2[i + r], output[i + r]);
+        continue;
+      }
+      const int first = (i + r) % on.ranks;
+      count = std::min({most_at_once, on.ranks - i, on.ranks - first});
+      me.fetch(first, count);
+    }
   }
   return s.finish();
 }

@@ -52,7 +52,11 @@ private:
     const lane& steps = player_.lanes[l];
     auto& code = lane_of(channel, l);
     auto& where = positions_[l];
-    if (slice == 0) code.reserve(steps.size()), where.reserve(steps.size());
+    if (slice == 0) {
+      // Room for all slices at once: to grow by copying instructions is what making large programs would spend most on.
+      const std::size_t all = steps.size() * static_cast<std::size_t>(cut_.slices);
+      code.reserve(all), where.reserve(all);
+    }
     for (std::size_t i = 0; i < steps.size(); ++i) {
       const step& from = steps[i];
       instruction next;

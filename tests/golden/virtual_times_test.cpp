@@ -291,8 +291,8 @@ TEST_CASE("shared memory: an access occupies its way, accesses contend") {
   const class_id dma = on.add_class({.name = "dma", .role = element_role::dma, .bytes_per_second = 50'000'000'000});
   const element_index bus = on.add(memory, "bus");
   for (int r = 0; r < 3; ++r) on.place(r, {no_element, on.add(dma, "dma " + std::to_string(r), r)});
-  on.memory_way = [bus](int, int owner, bool, std::vector<element_index>& way) {
-    REQUIRE(owner == shared_segment);
+  on.memory_way = [bus](int, memory_place at, bool, std::vector<element_index>& way) {
+    REQUIRE(at == memory_place{0, true});
     way.push_back(bus);
   };
   virtual_options o;

@@ -802,6 +802,34 @@ TEST_CASE("csc: no messages, one sync, reads rotated, small L0") {
   CHECK_FALSE(verify(hasty).ok());
 }
 
+TEST_CASE("csc: blocks that lie beside each other are fetched at once, up to three, in the order of the rotation") {
+  for (const int ranks : {2, 3, 4, 5, 9}) {
+    stage on = flat_stage(collective::all_gather, ranks);
+    on.contiguous = true;
+    const score s = write_score(c::csc, on);
+    CHECK(verify(lower_syncs(s)).ok());
+    CHECK(verify(one_cell_per_step(lower_syncs(s))).ok());
+    for (rank_t r = 0; r < ranks; ++r) {
+      CHECK(s.players[static_cast<std::size_t>(r)].l0.size() == static_cast<std::size_t>(std::min(3, ranks - 1)));
+      std::vector<int> read;
+      for (const step& at : lane_of(s, r)) {
+        if (at.kind != step_kind::dma_get || at.source.buffer != buffer_kind::l2) continue;
+        CHECK(at.source.count <= 3);
+        for (int i = 0; i < at.source.count; ++i) read.push_back(at.source.cell + i);
+      }
+      std::vector<int> rotation;
+      for (int i = 1; i < ranks; ++i) rotation.push_back((r + i) % ranks);
+      CHECK(read == rotation);
+    }
+    // Rank 0's blocks are the most that lie beside each other.
+    if (ranks == 4) CHECK(lane_of(s, 0).size() == 6);
+    on.uniform = false;
+    stage plain = on;
+    plain.contiguous = false;
+    CHECK(write_score(c::csc, on) == write_score(c::csc, plain));
+  }
+}
+
 TEST_CASE("csc: what a rank publishes lies in its own share of L2, and everybody fetches from somebody else") {
   for (const collective what : c::csc.collectives)
     for (const int ranks : {2, 4, 5}) {

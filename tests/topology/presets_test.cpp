@@ -6,6 +6,7 @@
 
 #include <doctest/doctest.h>
 
+#include <map>
 #include <set>
 #include <string>
 #include <tuple>
@@ -118,14 +119,28 @@ TEST_CASE("sunway_card: the host reaches every core group through the one PCIe, 
     CHECK(way(h, r, 4) == names{"dma " + std::to_string(r), "pcie up"});
   }
   std::vector<element_index> at;
-  h.access(4, shared_segment, true, at);
+  h.access(4, {1, true}, true, at);
   REQUIRE(at.size() == 1);
   CHECK(h.elements[static_cast<std::size_t>(at[0])].name == "pcie down");
-  at.clear();
-  h.access(2, shared_segment, false, at);
-  REQUIRE(at.size() == 2);
-  CHECK(h.elements[static_cast<std::size_t>(at[0])].name == "dma 2");
-  CHECK(h.elements[static_cast<std::size_t>(at[1])].name == "port 2 in");
+}
+
+TEST_CASE("sunway_card: an access to L2 passes the ring to the share that it is for, hop by hop, and none to the own share") {
+  const hardware h = of_structure("sunway_card", {});
+  const auto access = [&](int rank, int home, bool writes) {
+    std::vector<element_index> at;
+    h.access(rank, {home, true}, writes, at);
+    names found;
+    for (const element_index e : at) found.push_back(h.elements[static_cast<std::size_t>(e)].name);
+    return found;
+  };
+  CHECK(access(2, 2, true) == names{"dma 2"});
+  CHECK(access(2, 2, false) == names{"dma 2"});
+  CHECK(access(2, 3, false) == names{"port 3 out", "ring 3→2", "port 2 in", "dma 2"});
+  CHECK(access(0, 3, true) == names{"dma 0", "port 0 out", "ring 0→3", "port 3 in"});
+  std::map<std::string, int> passed;  // in a rotation nobody is behind another on the ring
+  for (int r = 0; r < 4; ++r)
+    for (const std::string& element : access(r, (r + 2) % 4, false)) ++passed[element];
+  for (const auto& [element, times] : passed) CHECK(times == 1);
 }
 
 TEST_CASE("gh200_16 and dgx_h100: NVLink inside a server, NICs between") {

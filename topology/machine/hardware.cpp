@@ -466,9 +466,9 @@ void hardware::route(int from, int to, int channel, std::vector<element_index>& 
   resolve(into);
 }
 
-void hardware::access(int rank, int owner, bool writes, std::vector<element_index>& into) const {
+void hardware::access(int rank, memory_place at, bool writes, std::vector<element_index>& into) const {
   into.clear();
-  memory_way(rank, owner, writes, into);
+  memory_way(rank, at, writes, into);
   resolve(into);
 }
 
@@ -532,8 +532,9 @@ hardware part_of(const hardware& whole, std::vector<int> members, const layout& 
     ways(at(from), at(to), channel, way);
   };
   if (whole.memory_way)
-    made.memory_way = [ways = whole.memory_way, at](int rank, int owner, bool writes, std::vector<element_index>& way) {
-      ways(at(rank), owner == shared_segment ? shared_segment : at(owner), writes, way);
+    made.memory_way = [ways = whole.memory_way, at](int rank, memory_place where, bool writes,
+                                                    std::vector<element_index>& way) {
+      ways(at(rank), {at(where.owner), where.in_segment}, writes, way);
     };
   if (whole.switch_way)
     made.switch_way = [ways = whole.switch_way, at](int rank, int which, bool towards,
@@ -696,16 +697,13 @@ hardware machine_hardware(const machine& of) {
     for (const hop& at : route_between(of, from, to, channel).hops)
       way.push_back(first[at.id] + (at.way == direction::in ? 1 : 0));
   };
-  h.memory_way = [of, first, message = h.way](int rank, int owner, bool writes, std::vector<element_index>& way) {
-    if (owner != shared_segment) return writes ? message(rank, owner, 0, way) : message(owner, rank, 0, way);
-    const coordinates at = of.ranks().of(rank);
-    if (of.ranks().servers * of.ranks().cards > 1)
+  h.memory_way = [of, first, message = h.way](int rank, memory_place at, bool writes, std::vector<element_index>& way) {
+    if (at.in_segment && of.ranks().servers * of.ranks().cards > 1)
       throw error(errc::unsupported,
                   "a segment that all ranks share needs a machine of one card, not " + of.ranks().to_string());
-    way.push_back(first[of.id_of({element_kind::dma, at.server, at.card, at.core_group})] + (writes ? 0 : 1));
-    if (const int segments = of.ring_segments_per_card(); segments > 0)
-      way.push_back(first[of.id_of({element_kind::ring_segment, at.server, at.card, at.core_group % segments,
-                                    writes ? direction::clockwise : direction::counterclockwise})]);
+    if (at.owner != rank) return writes ? message(rank, at.owner, 0, way) : message(at.owner, rank, 0, way);
+    const coordinates own = of.ranks().of(rank);
+    way.push_back(first[of.id_of({element_kind::dma, own.server, own.card, own.core_group})] + (writes ? 0 : 1));
   };
   for (int r = 0; r < h.ranks; ++r) {
     const coordinates at = of.ranks().of(r);

@@ -160,11 +160,17 @@ struct rank_place {
 /// Must be pure; called once a (from, to, channel). @pre from ≠ to, both are ranks
 using router = std::function<void(int from, int to, int channel, std::vector<element_index>& way)>;
 
-/// The same for a rank that reads or writes memory of rank `owner`, or of the segment that all share (L2, spec 1) for owner −1, in
-/// a copy, reduction, dma_get or dma_put. Include the rank's own DMA engine where it carries such transfers. May throw
-/// error(unsupported) for memory that `rank` cannot reach.
-using memory_router = std::function<void(int rank, int owner, bool writes, std::vector<element_index>& way)>;
-inline constexpr int shared_segment = -1;
+/// Memory that a rank reaches: another rank's own, or the share of the segment that all address (L2, spec 1) which lies with rank `owner`
+/// (shared_segment.hpp), who may be the one that reads or writes.
+struct memory_place {
+  int owner = 0;
+  bool in_segment = false;
+  bool operator==(const memory_place&) const = default;
+};
+
+/// The same for a rank that reads or writes there in a copy, reduction, dma_get or dma_put. Include the rank's own DMA engine where it carries
+/// such transfers. May throw error(unsupported) for memory that `rank` cannot reach.
+using memory_router = std::function<void(int rank, memory_place at, bool writes, std::vector<element_index>& way)>;
 
 /// A switch that reduces what passes it, and multicasts: its lanes are a score's (protocols/score/score.hpp).
 struct reducing_switch {
@@ -219,7 +225,7 @@ public:
   /// The elements that `from` → `to` occupies; directions of half-duplex pairs are resolved to the one that stands for both.
   void route(int from, int to, int channel, std::vector<element_index>& way) const;
   /// The elements that an access to another rank's memory, or to the shared segment, occupies. @pre memory_way
-  void access(int rank, int owner, bool writes, std::vector<element_index>& way) const;
+  void access(int rank, memory_place at, bool writes, std::vector<element_index>& way) const;
   /// The elements between a rank and a switch that reduces. @pre `which` is one of switches
   void switch_route(int rank, int which, bool towards, std::vector<element_index>& way) const;
   /// Number of the switch of that server, or of the network for −1; −1 if it does not reduce.

@@ -19,12 +19,10 @@
 // launch, one
 // barrier, and in an iteration a get and a put, which share `other`: `transfer` = half of it.
 //
-// L2 is the bus' cross segment, spread over the core groups' memories. An access passes the core group's port of the bus. Its
-// segments
-// are not charged: all core groups reading at once, a quarter from each, 0, 1, 1 and 2 segments away, put half a port's bytes on
-// each
-// direction of each segment. So they never are what limits, as (4) says. (The text explains CSC's rotation by different segments,
-// which fits blocks that lie in one core group each; the model does not tell the two apart.)
+// L2 is the bus' cross segment: every core group's memory holds a share of it (topology/machine/shared_segment.hpp). An access to the own share
+// passes the own DMA engine alone, one to another's the two ports and the ring segments between, hop by hop, in the direction that is shorter; not the
+// other core group's DMA engine, past which its memory is reached. So CSC's rotation matters: without it all fetch from one core group's
+// port at once (config/studies/spec1_rotation.toml).
 //
 // Structure: core_groups (4); host = 1 adds the host as the last rank, behind PCIe.
 #include "topology/presets/presets.hpp"
@@ -88,9 +86,17 @@ struct card {
     around(from, to, way);
     way.insert(way.end(), {port_in(to), dma_of(to)});
   }
-  void shared(int rank, bool writes, std::vector<element_index>& way) const {
-    if (is_host(rank)) way.push_back(writes ? pcie : pcie + 1);
-    else way.insert(way.end(), {dma_of(rank), writes ? port_out(rank) : port_in(rank)});
+  /// L2 lies in the core groups' memories only; the host would be the last of those who have a share.
+  void share(int rank, int owner, bool writes, std::vector<element_index>& way) const {
+    const int home = owner % core_groups;
+    if (is_host(rank)) return way.push_back(writes ? pcie : pcie + 1);
+    if (writes || home == rank) way.push_back(dma_of(rank));
+    if (home == rank) return;
+    const auto [from, to] = writes ? std::pair{rank, home} : std::pair{home, rank};
+    way.push_back(port_out(from));
+    around(from, to, way);
+    way.push_back(port_in(to));
+    if (!writes) way.push_back(dma_of(rank));
   }
 };
 
@@ -160,10 +166,10 @@ hardware sunway_card(const preset_request& wanted) {
   h.host = card_costs();
   add_elements(h, c);
   h.way = [c](int from, int to, int, std::vector<element_index>& way) { c.message(from, to, way); };
-  h.memory_way = [c](int rank, int owner, bool writes, std::vector<element_index>& way) {
-    if (owner == shared_segment) c.shared(rank, writes, way);
-    else if (writes) c.message(rank, owner, way);
-    else c.message(owner, rank, way);
+  h.memory_way = [c](int rank, memory_place at, bool writes, std::vector<element_index>& way) {
+    if (at.in_segment) c.share(rank, at.owner, writes, way);
+    else if (writes) c.message(rank, at.owner, way);
+    else c.message(at.owner, rank, way);
   };
   return h;
 }

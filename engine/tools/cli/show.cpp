@@ -32,7 +32,7 @@ constexpr const char* footer = R"(Examples:
 struct arguments {
   std::string choreography, collective = "all_reduce", placement;
   int ranks = 0, root = 0, streams = 4;
-  bool in_place = false, v_form = false, through_scratch = false, lowered = false, as_json = false;
+  bool in_place = false, v_form = false, through_scratch = false, contiguous = false, lowered = false, as_json = false;
   bool root_said = false, streams_said = false;
   bool descriptors = false;
   std::string block;  ///< bytes; empty: not said
@@ -47,6 +47,7 @@ stage stage_of(const arguments& a) {
   on.placement = placement;
   on.streams = a.streams;
   on.through_scratch = a.through_scratch;
+  on.contiguous = a.contiguous;
   return on;
 }
 
@@ -71,6 +72,7 @@ void check_said(const arguments& a, const choreography& which, const stage& on, 
   };
   if (a.streams_said) check("--streams", [&](stage& other) { other.streams = on.streams == 1 ? 2 : 1; });
   if (a.through_scratch) check("--through-scratch", [](stage& other) { other.through_scratch = false; });
+  if (a.contiguous) check("--contiguous", [](stage& other) { other.contiguous = false; });
 }
 
 // -- descriptors ------------------------------------------------------------------------------------------------------
@@ -210,6 +212,7 @@ void add_show(command program, action& chosen) {
   sub.add_flag("--in-place", a->in_place, "for calls whose input and output are one buffer");
   sub.add_flag("--v", a->v_form, "blocks of different sizes");
   sub.add_flag("--through-scratch", a->through_scratch, "pairwise, direct_full_mesh: BCopy instead of ZCopy");
+  sub.add_flag("--contiguous", a->contiguous, "all_gather by csc: blocks beside each other are fetched at once");
   sub.add_flag("--lowered", a->lowered, "as it is performed: barriers as tokens, one cell a step");
   sub.add_flag("--descriptors", a->descriptors, "what each rank gives a NIC that performs its part");
   sub.add_option("--block", a->block, "with --descriptors: bytes of a block (default 1K)").type_name("BYTES");

@@ -117,6 +117,7 @@ std::string describe(const std::string& who, const stage& on) {
   if (!on.uniform) text += ", blocks of different sizes";
   if (on.through_scratch) text += ", through scratch";
   if (on.on_board) text += ", on a board";
+  if (on.contiguous) text += ", contiguous";
   if (on.streams != stage{}.streams) text += ", " + plural(static_cast<std::size_t>(on.streams), "stream");
   return text;
 }
@@ -330,6 +331,9 @@ std::vector<stage> variants(const task& t) {
         on.streams = stage{}.streams;
         on.on_board = true;
         if (t.placement.is_flat()) list.push_back(on);
+        on.on_board = false;
+        on.contiguous = true;
+        list.push_back(on);
       }
   return list;
 }
@@ -346,7 +350,8 @@ void verify_task(const task& t, tally& into, const std::atomic<bool>& stop) {
       plain.through_scratch = false;
       plain.streams = stage{}.streams;
       plain.on_board = false;
-      const bool variant = on.through_scratch || on.on_board || on.streams != plain.streams;
+      plain.contiguous = false;
+      const bool variant = on.through_scratch || on.on_board || on.contiguous || on.streams != plain.streams;
       if (variant && write_score(*t.which, plain) == s) continue;
       plain = on;
       if (t.unlike) plain.placement = *t.unlike;

@@ -32,7 +32,7 @@ bool has_segment(const hardware& on) {
   if (!on.memory_way) return false;
   std::vector<element_index> way;
   try {
-    on.access(0, shared_segment, false, way);
+    on.access(0, {0, true}, false, way);
   } catch (const error&) {
     return false;
   }

@@ -237,11 +237,12 @@ private:
   }
 
   score write(const std::string& choreography, bool one_cell) {
-    const stage on = stage_of();
+    stage on = stage_of();
+    on.contiguous = scenario_.contiguous && !one_cell;
     const troupe::choreography* built_in = find_choreography(choreography);
     score s;
     if (built_in == nullptr || scenario_.score_files.find(choreography) != scenario_.score_files.end()) {
-      s = *library_->get({choreography, on, false, false})->notes;
+      s = library_->as_written(choreography);
     } else {
       if (const std::string why = too_many_steps(*built_in, on, bytes_of_a_step); !why.empty())
         throw error(errc::out_of_memory, why);
