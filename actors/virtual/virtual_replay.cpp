@@ -423,9 +423,9 @@ private:
     const replay_operation& what = at(o);
     const std::int64_t alone = on_.host.transfer.count();
     span(o).work = alone;
-    if (what.peer == shared_segment) {
+    if (what.peer != any_rank) {
       accesses_.push_back({o, time_.now() + alone});
-      return ways_.access(messages_, o.rank, static_cast<std::int32_t>(accesses_.size() - 1), shared_segment,
+      return ways_.access(messages_, o.rank, static_cast<std::int32_t>(accesses_.size() - 1), {what.peer, true},
                           what.tag != 0, what.amount);
     }
     const element_index dma = on_.place_of(o.rank).dma;

@@ -34,7 +34,7 @@ struct replay_operation {
   enum class kind : std::uint8_t { calc, send, recv, collective, memory, ready, arrived };
   kind what = kind::calc;
   std::int32_t cpu = 0;
-  rank_t peer = any_rank;  ///< send: to; recv: from; memory: its own rank, or shared_segment
+  rank_t peer = any_rank;  ///< send: to; recv: from; memory: in whose share of L2; any_rank: the own L1
   std::int64_t tag = 0;    ///< of sends and receives; memory: 1 writes, 0 reads; ready, arrived: the piece
   /// calc: picoseconds; send, recv, memory: bytes; collective, ready, arrived: its index among replay_trace::collectives
   std::uint64_t amount = 0;

@@ -96,11 +96,17 @@ private:
     o.amount = static_cast<std::uint64_t>(time);
     return add(o, of, needs);
   }
-  op_index add_access(tier where, bool writes, std::uint64_t bytes, const tile_at& of,
+  /// L1, or a core group's share of L2: as in csc, what a core group publishes lies in its own.
+  struct memory_of {
+    rank_t share;
+  };
+  static constexpr memory_of own_l1{any_rank};
+  static constexpr memory_of l2_of(rank_t core_group) { return {core_group}; }
+  op_index add_access(memory_of where, bool writes, std::uint64_t bytes, const tile_at& of,
                       const std::vector<op_index>& needs) {
     replay_operation o;
     o.what = replay_operation::kind::memory;
-    o.peer = where == tier::l2 ? shared_segment : rank_;
+    o.peer = where.share;
     o.tag = writes ? 1 : 0;
     o.amount = bytes;
     return add(o, of, needs);
@@ -186,7 +192,7 @@ private:
   void add_tile(const study_node& n, int core, const tile_at& t, std::vector<op_index>& slot) {
     const auto first = static_cast<op_index>(into_.operations.size());
     std::vector<op_index> inputs = add_loads(n, t);
-    if (n.loads > 0) inputs.push_back(add_access(tier::l1, false, n.loads, t, {}));
+    if (n.loads > 0) inputs.push_back(add_access(own_l1, false, n.loads, t, {}));
     tile_state& made = state(now_, t);
     made.made = add_work(core, n.time.count(), inputs, t);
     add_stores(t, made);
@@ -202,29 +208,29 @@ private:
     if (n.exchanges == exchange::reduce_scatter) return add_summing_loads(n, t);
     if (n.through == tier::l0)
       return from.what == kind::source ? std::vector<op_index>{} : std::vector{state(n.from, t).made};
-    if (from.what == kind::source) return {add_access(tier::l1, false, bytes, t, {})};
+    if (from.what == kind::source) return {add_access(own_l1, false, bytes, t, {})};
     if (from.what == kind::collective && from.parts > 0)
-      return {add_access(tier::l1, false, bytes, t, {arrival_of(n.from, t)})};
-    return {add_access(tier::l1, false, bytes, t, {state(n.from, t).in_l1})};
+      return {add_access(own_l1, false, bytes, t, {arrival_of(n.from, t)})};
+    return {add_access(own_l1, false, bytes, t, {state(n.from, t).in_l1})};
   }
 
   std::vector<op_index> add_gathering_load(const study_node& n, const tile_at& t) {
     const std::uint64_t bytes = bytes_of(t.tile);
-    if (t.block == rank_) return {add_access(tier::l1, false, bytes, t, {state(n.from, t).in_l1})};
-    const op_index load = add_access(tier::l2, false, bytes, t, {sync_of(n, t.tile)});
-    if (n.keeps) add_access(tier::l1, true, bytes, t, {load});
+    if (t.block == rank_) return {add_access(own_l1, false, bytes, t, {state(n.from, t).in_l1})};
+    const op_index load = add_access(l2_of(t.block), false, bytes, t, {sync_of(n, t.tile)});
+    if (n.keeps) add_access(own_l1, true, bytes, t, {load});
     return {load};
   }
 
   /// The own tile and one of each other rank, `depth` at a time.
   std::vector<op_index> add_summing_loads(const study_node& n, const tile_at& t) {
     const std::uint64_t bytes = bytes_of(t.tile);
-    std::vector<op_index> loads{add_access(tier::l1, false, bytes, t, {state(n.from, t).in_l1})};
+    std::vector<op_index> loads{add_access(own_l1, false, bytes, t, {state(n.from, t).in_l1})};
     for (int i = 1; i < frame_.on.ranks; ++i) {
       std::vector<op_index> needs{sync_of(n, t.tile)};
       if (loads.size() >= static_cast<std::size_t>(flow_.depth))
         needs.push_back(loads[loads.size() - static_cast<std::size_t>(flow_.depth)]);
-      loads.push_back(add_access(tier::l2, false, bytes, t, needs));
+      loads.push_back(add_access(l2_of((rank_ + i) % frame_.on.ranks), false, bytes, t, needs));
     }
     return loads;
   }
@@ -240,8 +246,8 @@ private:
       l2 = l2 || (exchanges && (!sums || t.block != rank_));
     }
     const std::uint64_t bytes = bytes_of(t.tile);
-    if (l1) made.in_l1 = add_access(tier::l1, true, bytes, t, {made.made});
-    if (l2) made.in_l2 = add_access(tier::l2, true, bytes, t, {made.made});
+    if (l1) made.in_l1 = add_access(own_l1, true, bytes, t, {made.made});
+    if (l2) made.in_l2 = add_access(l2_of(rank_), true, bytes, t, {made.made});
   }
 
   // -- syncs and collectives ------------------------------------------------------------------------------------------

@@ -112,7 +112,7 @@ private:
     const std::int64_t track = works ? nodes() + 1 + what.cpu : of.node + 1;
     events_.span({process, track}, works ? n.name + tile : category + tile, category, s.begin, s.end,
                  what.what == kind::memory ? "\"bytes\":" + std::to_string(what.amount) + ",\"tier\":\"" +
-                                                 (what.peer == shared_segment ? "l2" : "l1") + "\""
+                                                 (what.peer == any_rank ? "l1" : "l2") + "\""
                                            : std::string{});
   }
 
