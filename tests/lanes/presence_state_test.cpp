@@ -30,11 +30,16 @@ struct recording final : presence_outbox {
   }
   bool can_hear(std::uint32_t) override { return false; }
   void beat(std::uint32_t) override {}
+  void expelled(const std::string&) override {
+    is_expelled = true;
+    gone_before = gone;
+  }
   void close(std::uint32_t process) override { closed.push_back(process); }
   void lost(std::uint32_t process, const std::string&) override { gone.push_back(process); }
   void left(std::uint32_t process) override { departed.push_back(process); }
   std::vector<std::string> said;
-  std::vector<std::uint32_t> closed, gone, departed;
+  std::vector<std::uint32_t> closed, gone, departed, gone_before;
+  bool is_expelled = false;
   bool no_memory = false;
 };
 using list = std::vector<std::uint32_t>;
@@ -70,16 +75,68 @@ TEST_CASE_FIXTURE(fixture, "others are believed once they are the registrar, or 
   CHECK(two.alive(1));
 }
 
-TEST_CASE_FIXTURE(fixture,
-                  "who hears that it is lost loses everybody and accuses nobody, but the registrar loses who says so") {
+TEST_CASE_FIXTURE(
+    fixture,
+    "who hears that it is lost loses everybody and accuses nobody, but a registrar that has run loses who says so") {
   presence_state three{all, 3, 3000ms, now}, zero{all, 0, 3000ms, now};
   three.word(0, lost_word{3, "stopped"}, now, out);
+  CHECK(out.is_expelled);
   CHECK(out.gone == list{0, 1, 2});
   CHECK(out.said.empty());
   out = {};
   zero.word(2, lost_word{0, "cut off"}, now, out);
+  CHECK_FALSE(out.is_expelled);
   CHECK(out.gone == list{2});
   CHECK(zero.alive(1));
+}
+
+TEST_CASE_FIXTURE(fixture, "a registrar that was stopped for a silence believes the first one that has lost it") {
+  presence_state zero{all, 0, 3000ms, now};
+  zero.tick(now + 300ms, out);
+  SUBCASE("it looks at its clock first") { zero.awake(now + 5000ms); }
+  SUBCASE("it reads first") {}
+  zero.word(2, lost_word{0, "silent"}, now + 5000ms, out);
+  CHECK(out.is_expelled);
+  CHECK(out.gone_before.empty());  // nobody goes on with the others before it knows
+  CHECK(out.gone == list{1, 2, 3});
+}
+
+TEST_CASE_FIXTURE(fixture, "the end of a connection is such a word to whoever was stopped for a silence, for a while") {
+  presence_state zero{all, 0, 3000ms, now};
+  for (int i = 1; i <= 10; ++i) zero.awake(now + i * 300ms);
+  zero.awake(now + 6000ms);
+  SUBCASE("soon") {
+    zero.ended(1, "it closed a connection", now + 6100ms, out);
+    CHECK(out.is_expelled);
+    CHECK(out.gone == list{1, 2, 3});
+  }
+  SUBCASE("later") {
+    zero.ended(1, "it closed a connection", now + 7000ms, out);
+    CHECK_FALSE(out.is_expelled);
+    CHECK(out.gone == list{1});
+  }
+}
+
+TEST_CASE_FIXTURE(fixture, "a registrar that all others have lost is lost, also where one of them ends meanwhile") {
+  presence_state zero{all, 0, 3000ms, now};
+  zero.word(2, lost_word{0, "cut off"}, now, out);
+  zero.word(3, lost_word{0, "cut off"}, now, out);
+  CHECK(out.gone == list{2, 3});
+  SUBCASE("the last one says so, too") { zero.word(1, lost_word{0, "cut off"}, now + 100ms, out); }
+  SUBCASE("the last one is killed") { zero.ended(1, "it closed a connection", now + 100ms, out); }
+  CHECK(out.is_expelled);
+  CHECK(out.gone_before == list{2, 3});
+  CHECK(out.gone == list{2, 3, 1});
+}
+
+TEST_CASE_FIXTURE(fixture, "who has outlived its accusers for long goes on alone when the last other one is lost") {
+  presence_state zero{all, 0, 3000ms, now};
+  zero.word(2, lost_word{0, "cut off"}, now, out);
+  zero.ended(3, "it closed a connection", now, out);
+  for (int i = 1; i <= 100; ++i) zero.heard(1, now + i * 100ms);
+  zero.ended(1, "it closed a connection", now + 10s, out);
+  CHECK_FALSE(out.is_expelled);
+  CHECK(out.gone == list{2, 3, 1});
 }
 
 TEST_CASE_FIXTURE(fixture, "silence, and a process that never calls the registrar") {
@@ -92,8 +149,8 @@ TEST_CASE_FIXTURE(fixture, "silence, and a process that never calls the registra
   zero.heard(2, now + 2600ms);
   zero.tick(now + 2800ms, out);
   CHECK(out.gone == list{1});
-  zero.awake(now + 9000ms);
-  zero.tick(now + 9000ms, out);
+  zero.awake(now + 5400ms);  // for so long nobody need have lost it
+  zero.tick(now + 5400ms, out);
   CHECK(out.gone == list{1, 3});
 }
 

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "engine/tools/simulate/dice.hpp"
+#include "tests/processes/hosts.hpp"
 #include "tests/processes/processes.hpp"
 #include "tests/seed.hpp"
 
@@ -74,6 +75,40 @@ std::string common_line(const std::vector<ended>& all) {
     CHECK(e.said.back() == line);
   }
   return line;
+}
+
+/// Works until one is lost, and says who is left, or that it is itself the one.
+void go_on_without_one(const member& m, troupe::join_options how) {
+  troupe::engine engine(quiet());
+  how.silence = std::chrono::milliseconds{500};
+  communicator comm = engine.join(how);
+  const int mine = comm.rank();
+  m.say("joined");
+  try {
+    while (comm.size() == m.processes) comm = work(std::move(comm), 50);
+  } catch (const troupe::error& e) {
+    m.say(std::string{e.code_value() == errc::peer_lost ? "peer_lost " : "another error "} + e.what());
+    return;
+  }
+  m.say(ranks_before(comm, mine));
+}
+
+void check_that_one_is_out(const std::vector<ended>& all, std::size_t out) {
+  std::string others;
+  for (std::size_t p = 0; p < all.size(); ++p)
+    if (p != out) others += std::to_string(p) + " ";
+  for (std::size_t p = 0; p < all.size(); ++p) {
+    CAPTURE(p);
+    REQUIRE_FALSE(all[p].said.empty());
+    const std::string& last = all[p].said.back();
+    if (p != out) {
+      CHECK(last == others);
+      continue;
+    }
+    CHECK_MESSAGE(last.find("peer_lost ") == 0, last);
+    const bool knows = last.find("taken for lost") != last.npos || last.find("was stopped for longer") != last.npos;
+    CHECK_MESSAGE(knows, last);
+  }
 }
 
 }  // namespace
@@ -272,34 +307,45 @@ TEST_CASE("who has left its communicator, or the job, is not waited for") {
   CHECK(common_line(others) == "1 3 ");
 }
 
-TEST_CASE("a process that was stopped, and taken for lost, does not go on alone") {
-  const auto all = run_processes(
-      3,
-      [&](const member& m) {
-        troupe::engine engine(quiet());
-        troupe::join_options how = m.how();
-        how.silence = std::chrono::milliseconds{500};
-        communicator comm = engine.join(how);
-        const int mine = comm.rank();
-        m.say("joined");
-        try {
-          while (comm.size() > 2) comm = work(std::move(comm), 50);
-        } catch (const troupe::error& e) {
-          m.say(std::string{e.code_value() == errc::peer_lost ? "peer_lost " : "another error "} + e.what());
-          return;
-        }
-        m.say(ranks_before(comm, mine));
-      },
-      [&](job_control& job) {
-        job.wait_for_lines(3);
-        ::kill(job.pids[1], SIGSTOP);
-        job.wait_for_lines(5);
-        ::kill(job.pids[1], SIGCONT);
-      });
-  CHECK(all[0].said.back() == "0 2 ");
-  CHECK(all[2].said.back() == "0 2 ");
-  CHECK_MESSAGE(all[1].said.back().find("peer_lost ") == 0, all[1].said.back());
-  CHECK_MESSAGE(all[1].said.back().find("taken for lost") != std::string::npos, all[1].said.back());
+TEST_CASE("a process that was stopped, and taken for lost, does not go on alone, the first one neither") {
+  for (const std::size_t processes : {2u, 3u})
+    for (const std::size_t stopped : {0u, 1u}) {
+      CAPTURE(processes);
+      CAPTURE(stopped);
+      const auto all = run_processes(
+          static_cast<int>(processes), [](const member& m) { go_on_without_one(m, m.how()); },
+          [&](job_control& job) {
+            job.wait_for_lines(processes);
+            ::kill(job.pids[stopped], SIGSTOP);
+            job.wait_for_lines(2 * processes - 1);
+            ::kill(job.pids[stopped], SIGCONT);
+          });
+      check_that_one_is_out(all, stopped);
+    }
+}
+
+TEST_CASE("a first process that was stopped does not go on alone beside the other hosts") {
+  const hosts_of_test hosts{2};
+  if (!hosts.ready()) return;
+  for (const std::size_t processes : {2u, 4u}) {
+    CAPTURE(processes);
+    const auto all = run_processes(
+        static_cast<int>(processes),
+        [&](const member& m) {
+          hosts.enter(m.process % 2);
+          troupe::join_options how = m.how();
+          how.rendezvous = "tcp://10.213.7.1:5600";
+          how.key = std::string(64, '7');
+          go_on_without_one(m, how);
+        },
+        [&](job_control& job) {
+          job.wait_for_lines(processes);
+          ::kill(job.pids[0], SIGSTOP);
+          job.wait_for_lines(2 * processes - 1);
+          ::kill(job.pids[0], SIGCONT);
+        });
+    check_that_one_is_out(all, 0);
+  }
 }
 
 TEST_CASE("too few are an error on all of them") {

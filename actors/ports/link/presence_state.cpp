@@ -57,7 +57,8 @@ presence_state::presence_state(const roster& all, std::uint32_t here, std::chron
       heard_(all.processes.size(), now),
       losses_(all.processes.size()),
       greeted_(static_cast<std::uint32_t>(all.processes.size())),
-      greeted_at_(now) {
+      greeted_at_(now),
+      ran_(now) {
   departed_.reserve(all.processes.size());  // each at most once
 }
 
@@ -88,22 +89,46 @@ void presence_state::greet(steady_time now, presence_outbox& out) {
 }
 
 void presence_state::hears(std::uint32_t process, bool stands, steady_time now) {
+  runs(now);
   hears_[process] = stands;
   if (stands) heard_[process] = now;
 }
 
-void presence_state::awake(steady_time now) { std::fill(heard_.begin(), heard_.end(), now); }
+void presence_state::awake(steady_time now) {
+  runs(now);
+  std::fill(heard_.begin(), heard_.end(), now);
+}
+
+void presence_state::runs(steady_time now) {
+  if (now - ran_ > silence_ - between_ticks()) woke_ = now;
+  ran_ = now;
+}
 
 // -- who is lost --------------------------------------------------------------------------------------------------------
 
 void presence_state::ended(std::uint32_t process, const std::string& how, steady_time now, presence_outbox& out) {
-  if (leavers_[process]) gone(process, now, out);
-  else lose(process, how, now, out);
+  runs(now);
+  if (leavers_[process]) return gone(process, now, out);
+  if (!leaving_ && alive(process) && woke_within(2 * between_ticks(), now))
+    return lose_all("this process was stopped for longer than it may be silent, and " + name_of(all_, process) +
+                        " does not count on it any more: " + how,
+                    now, out);
+  lose(process, how, now, out);
+}
+
+/// Of those that are left, but this one.
+bool presence_state::is_last(std::uint32_t process) const {
+  for (std::uint32_t p = 0; p < processes(); ++p)
+    if (p != process && p != here_ && alive(p)) return false;
+  return true;
 }
 
 void presence_state::lose(std::uint32_t process, const std::string& how, steady_time now, presence_outbox& out) {
   if (leaving_) return gone(process, now, out);
   if (process == here_ || !alive(process)) return;
+  // Who loses the last one soon after others had lost it: none of them goes on with it.
+  if (!doubted_.how.empty() && now - doubted_.when <= 2 * silence_ && is_last(process))
+    return lose_all(doubted_.how, now, out);
   try {
     // It may only have been stopped: when it goes on it must hear that nobody counts on it any more.
     if (out.can_hear(process)) out.tell(process, lost_word{process, how});
@@ -161,6 +186,7 @@ void presence_state::gone(std::uint32_t process, steady_time now, presence_outbo
 }
 
 bool presence_state::word(std::uint32_t from, const process_word& what, steady_time now, presence_outbox& out) {
+  runs(now);
   if (std::holds_alternative<bye_word>(what)) {
     gone(from, now, out);
   } else if (const auto* s = std::get_if<suspect_word>(&what)) {
@@ -170,8 +196,10 @@ bool presence_state::word(std::uint32_t from, const process_word& what, steady_t
     if (l->process >= processes()) return false;
     if (l->process != here_) return accuse({from, l->process, false, l->how}, now, out), true;
     const std::string by = "this process was taken for lost by " + name_of(all_, from) + ": " + l->how;
-    if (registrar() == here_) lose(from, by, now, out);  // who does not believe the registrar goes
-    else lose_all(by, now, out);
+    if (leaving_) return gone(from, now, out), true;
+    if (registrar() != here_ || woke_within(silence_, now)) return lose_all(by, now, out), true;
+    doubted_ = {by, now};
+    lose(from, by, now, out);  // who does not believe the registrar goes
   }
   return true;
 }
@@ -212,6 +240,7 @@ void presence_state::lose_all(const std::string& how, steady_time now, presence_
 // -- time -----------------------------------------------------------------------------------------------------------------
 
 void presence_state::tick(steady_time now, presence_outbox& out) {
+  runs(now);
   while (!departed_.empty() && now - departed_.front().second >= between_ticks()) {
     const std::uint32_t process = departed_.front().first;
     departed_.erase(departed_.begin());

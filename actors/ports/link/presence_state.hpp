@@ -11,6 +11,7 @@
 //   word(from, word)      beat, bye, suspect or lost
 //   tick                  ten times in a silence
 //   awake                 this process was stopped itself: what the others said meanwhile is not read yet
+// Each says when; so a process that was stopped for nearly a silence sees that, whichever comes first.
 //
 // Each keeps a connection with the registrar, the first process that is left, and the registrar with each: so there is one who misses whoever ends,
 // and who tells all. Whoever loses a process tells it so, for it may only have been stopped; then it loses everybody. Loss is for good.
@@ -18,11 +19,16 @@
 // The registrar believes everybody, and the others believe the registrar alone: else one that it has lost, and that does not know that yet, could
 // accuse others, the registrar first of all. Whether the registrar is lost each sees for itself.
 //
+// Who hears that it is lost itself believes it, and loses everybody; so at most one part of the job goes on after a process was stopped. The registrar
+// believes it where it was stopped, or where nobody is left who does not say so; else it loses who says so. A process that was stopped for nearly
+// a silence takes the end of a connection for such a word, too: there may have been no room for the word.
+//
 // Want of memory. A loss counts even if it cannot be told; it is told with the next tick.
 
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -67,7 +73,7 @@ public:
   /// @param all outlives the state
   presence_state(const roster& all, std::uint32_t here, std::chrono::milliseconds silence, steady_time now);
 
-  void heard(std::uint32_t process, steady_time now) { heard_[process] = now; }
+  void heard(std::uint32_t process, steady_time now) { runs(now), heard_[process] = now; }
   void hears(std::uint32_t process, bool stands, steady_time now);
   void ended(std::uint32_t process, const std::string& how, steady_time now, presence_outbox& out);
   void leaves(std::uint32_t process) { leavers_[process] = true; }
@@ -106,6 +112,10 @@ private:
   void accuse(accusation what, steady_time now, presence_outbox& out);
   void judge(steady_time now, presence_outbox& out);
   void lose_all(const std::string& how, steady_time now, presence_outbox& out);
+  /// Notices whether this process was stopped for as long as others need to lose it.
+  void runs(steady_time now);
+  bool woke_within(std::chrono::milliseconds time, steady_time now) const { return woke_ && now - *woke_ <= time; }
+  bool is_last(std::uint32_t process) const;
   void set_lost(std::uint32_t process, const std::string& how, bool alone);
   void tell_loss(std::uint32_t process, steady_time now, presence_outbox& out);
   void look_for_silent(steady_time now, presence_outbox& out);
@@ -123,6 +133,12 @@ private:
   std::uint32_t greeted_;                                        ///< the registrar that was; none at first
   steady_time greeted_at_;
   bool leaving_ = false;
+  steady_time ran_;                  ///< last
+  std::optional<steady_time> woke_;  ///< after it was stopped for nearly a silence
+  struct {
+    std::string how;
+    steady_time when;
+  } doubted_;  ///< of the registrar: somebody has taken it for lost; empty: nobody has
 };
 
 }  // namespace troupe::actors

@@ -34,13 +34,9 @@ void job_world::check_division(const member& part) {
 
 /// Who lives and counts on each other has one answer, which names nobody who never came, and leaves out nobody who is not taken for lost.
 void job_world::check_answers() {
-  const auto has_lost = [&](std::uint32_t p, std::uint32_t q) {
-    const auto& lost = at_number(p).lost;
-    const auto at = lost.find(q);
-    return at != lost.end() && at->second != "it left the job";
-  };
+  // Only a network that fails makes two parts that both go on.
   const auto apart = [&](std::uint32_t p, std::uint32_t q) {
-    return at_number(p).expelled || at_number(q).expelled || has_lost(p, q) || has_lost(q, p);
+    return at_number(p).expelled || at_number(q).expelled || (network_fails_ && (has_lost(p, q) || has_lost(q, p)));
   };
   for (const auto& [which, answers] : answers_) {
     const by_process& came = contributions_[which];
@@ -63,6 +59,23 @@ void job_world::check_answers() {
           fault(title + "processes " + std::to_string(p) + " and " + std::to_string(q) + " have two answers");
     }
   }
+}
+
+/// Whoever the others have lost and go on without knows it, if the network lets it.
+void job_world::check_one_goes_on() {
+  if (network_fails_) return;
+  for (const auto& p : all_)
+    for (const auto& q : all_)
+      if (!p->dead && !q->dead && !p->expelled && !q->expelled &&
+          has_lost(static_cast<std::uint32_t>(q->here), static_cast<std::uint32_t>(p->here)))
+        fault("process " + std::to_string(p->here) + " goes on, and so does process " + std::to_string(q->here) +
+              ", which has lost it");
+}
+
+bool job_world::has_lost(std::uint32_t p, std::uint32_t q) {
+  const auto& lost = at_number(p).lost;
+  const auto at = lost.find(q);
+  return at != lost.end() && at->second != "it left the job";
 }
 
 void job_world::check_end() {
@@ -93,6 +106,7 @@ void job_world::check_end() {
     if (p->early.waiting() > given_up_) fault(who + " keeps frames for communicators that never come");
   }
   check_answers();
+  check_one_goes_on();
 }
 
 }  // namespace troupe::simulate

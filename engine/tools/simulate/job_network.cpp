@@ -146,12 +146,14 @@ void job_world::plan_fault(dice& d, time_ns when) {
       break;
     }
     case 3:
+      network_fails_ = true;
       story("and process " + std::to_string(other) + " have a connection reset");
       disturbed_.insert({victim, other});
       at(when, [this, victim, other] { reset(victim, other); });
       break;
     case 4: {
       const bool both = d.one_in(2);
+      network_fails_ = true;
       story((both ? "is cut off from process " : "does not reach process ") + std::to_string(other));
       disturbed_.insert({victim, other});
       at(when, [this, victim, other, both] {
@@ -161,6 +163,7 @@ void job_world::plan_fault(dice& d, time_ns when) {
       break;
     }
     default:
+      network_fails_ = true;
       story("is cut off");
       disturbed_.insert(victim);
       at(when, [this, victim] {

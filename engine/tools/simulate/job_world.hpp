@@ -128,6 +128,8 @@ private:
   void check_failure(const process& p, const failure& why);
   void check_division(const member& part);
   void check_answers();
+  void check_one_goes_on();
+  bool has_lost(std::uint32_t p, std::uint32_t q);
   void check_end();
   void fault(const std::string& text) {
     if (result_.fault.empty()) result_.fault = text;
@@ -162,8 +164,9 @@ private:
   std::vector<std::unique_ptr<process>> all_;
   std::set<int> disturbed_;
   int happened_ = 0;
-  time_ns first_fault_ = 0;   ///< the last of the first ones
-  std::size_t given_up_ = 0;  ///< places
+  bool network_fails_ = false;  ///< a connection is reset, or nothing gets through
+  time_ns first_fault_ = 0;     ///< the last of the first ones
+  std::size_t given_up_ = 0;    ///< places
   bool unnamed_ =
       false;  ///< something has happened that is nobody's loss: a rank has failed to make its part, or has left before the others
   /// What everybody who has a part must have alike.
