@@ -7,6 +7,7 @@
 #  - protocols/ knows no thread, clock or system call.
 #  - Only actors/waiting sleeps, yields and calls futexes.
 #  - Only the table of traits (protocols/collective.cpp) lists collectives.
+#  - Only actors/ports/link, and the launcher, open sockets.
 #  - The library knows nothing of the program (engine/tools), of tests and of benchmarks.
 #  - Project includes are written from the root.
 set -euo pipefail
@@ -90,6 +91,12 @@ if [[ -n $collectives ]]; then
     search "case ([a-z]+::)*($collectives):|(==|!=) (collective::)?($collectives)\\b.*(\\|\\||&&).*(==|!=) (collective::)?($collectives)\\b" \
       protocols actors engine | grep -vE '^(protocols/(collective\.|choreographies/)|engine/(planning/(nccl|hccl)_selection|flow/|tools/))')
 fi
+
+# Who speaks to other processes does it by actors/ports/link: there are the key, the limits of what strangers may do, and the deadlines. The launcher
+# looks for the interface by which a host is reached.
+report "sockets are for actors/ports/link (sockets.hpp)" < <(
+  includes '(sys/(socket|un)\.h|netdb\.h|boost/asio|asio)' "${layers[@]}" |
+    grep -vE '^(actors/ports/link/|engine/tools/launch/)')
 
 # A forward declaration names its layer by where the type is defined. Names defined in several layers, or in the file itself, say nothing.
 report "is declared ahead of its layer" < <(
