@@ -246,6 +246,8 @@ TEST_CASE("launch: new processes of a running job") {
                      "TROUPE_KEY=of_another_job");
   CHECK(o.code == 0);
   for (const char* rank : {"0", "1"}) check_says(o.out, rank + std::string{" of 2, 0 "} + invitation + "\n");
+  check_refused(run("launch --join nowhere.invitation true"),
+                {"nowhere.invitation cannot be read: No such file or directory"});
   check_refused(run("launch -n 3 --join '" + file + "' true"), {"-n 3: the invitation is for 2 new processes"});
   check_refused(run("launch --listen tcp://127.0.0.1:0 --join '" + file + "' true"), {"--listen", "--join"});
   check_refused(run("launch --join '" + owner_only(write("no_invitation", "tcp://127.0.0.1:7000")) + "' true"),

@@ -163,4 +163,6 @@ TEST_CASE("a rendezvous that strangers could reach needs a key, and other mistak
   const std::string open = write("open.key", std::string(64, 'a'));
   fs::permissions(open, fs::perms::all);
   check_refused(run("rendezvous --listen tcp://127.0.0.1:0 --key-file '" + open + "'"), {open});
+  check_refused(run("rendezvous --listen tcp://127.0.0.1:0 --key-file nowhere.key"),
+                {"nowhere.key cannot be opened: No such file or directory"});
 }

@@ -136,7 +136,7 @@ TEST_CASE("a key comes from a file that is its owner's alone") {
 
 TEST_CASE("files that hold no key") {
   const std::string nowhere = (fs::temp_directory_path() / "troupe_no_such_key").string();
-  CHECK(has(refusal(errc::io, [&] { job_key::from_file(nowhere); }), nowhere + " cannot be opened"));
+  CHECK(has(refusal(errc::bad_config, [&] { job_key::from_file(nowhere); }), nowhere + " cannot be opened"));
   CHECK(has(refusal(errc::bad_config, [&] { job_key::from_file(fs::temp_directory_path().string()); }),
             "no regular file"));
   {

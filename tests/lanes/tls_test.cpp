@@ -265,6 +265,8 @@ TEST_CASE("files that are none are named") {
   CHECK(message_of(good).empty());
   CHECK(has(message_of({good.certificate, good.key, {}}), "needs all of engine.tls_certificate"));
   CHECK(has(message_of({"/no/such.pem", good.key, good.authority}), "engine.tls_certificate: /no/such.pem"));
+  CHECK(has(message_of({"/no/such.pem", good.key, good.authority}), "No such file or directory"));
+  CHECK(has(message_of({good.certificate, good.key, "/no/such.pem"}), "No such file or directory"));
   CHECK(has(message_of({good.certificate, "/no/such.key", good.authority}), "engine.tls_key: /no/such.key"));
   CHECK(has(message_of({good.certificate, other.key, good.authority}), "has no key of the certificate"));
   CHECK(has(message_of({good.certificate, good.key, good.key}), "engine.tls_authority: "));

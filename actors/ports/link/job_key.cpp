@@ -119,7 +119,11 @@ job_key job_key::from_hex(std::string_view text) {
 job_key job_key::from_file(const std::string& path) {
   // Non-blocking: a pipe without a writer is refused instead of waited for.
   const descriptor file{open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)};
-  if (file.number < 0) file_error(errc::io, path, std::string{"cannot be opened: "} + std::strerror(errno));
+  if (file.number < 0) {
+    const bool is_named_wrong = errno == ENOENT || errno == ENOTDIR || errno == EACCES || errno == ELOOP;
+    file_error(is_named_wrong ? errc::bad_config : errc::io, path,
+               std::string{"cannot be opened: "} + std::strerror(errno));
+  }
   check_private(path, file.number);
   text_buffer text;
   read_all(path, file.number, text);

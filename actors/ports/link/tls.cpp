@@ -30,8 +30,9 @@ constexpr std::size_t read_ahead = 64 * 1024;
 /// Of this thread's last failure.
 std::string reason_of_library() {
   const unsigned long code = ERR_get_error();
-  const char* const text = code == 0 ? nullptr : ERR_reason_error_string(code);
   ERR_clear_error();
+  if (ERR_GET_LIB(code) == ERR_LIB_SYS) return text_of_errno(ERR_GET_REASON(code));
+  const char* const text = code == 0 ? nullptr : ERR_reason_error_string(code);
   return text == nullptr ? "no reason is given" : text;
 }
 

@@ -9,6 +9,7 @@
 
 #include <sys/stat.h>
 
+#include "actors/ports/link/sockets.hpp"
 #include "memory/error.hpp"
 
 namespace troupe::cli {
@@ -70,7 +71,8 @@ void check(const arguments& a) {
 std::string read_invitation(const std::string& path) {
   std::ifstream file{path};
   struct stat is {};
-  if (!file.is_open() || ::stat(path.c_str(), &is) != 0) throw error(errc::io, "--join: " + path + " cannot be read");
+  if (!file.is_open() || ::stat(path.c_str(), &is) != 0)
+    throw error(errc::bad_config, "--join: " + path + " cannot be read: " + actors::text_of_errno(errno));
   if ((is.st_mode & 077U) != 0)
     throw error(errc::bad_config, "--join: the invitation " + path +
                                       " holds a key, and is open to others than its owner; grow again, and write it to "
