@@ -21,10 +21,10 @@ namespace troupe_program {
 namespace fs = std::filesystem;
 using json = nlohmann::json;
 
-/// A folder of this process, removed at its end.
+/// A folder of this process, removed at its end; in the build tree, so that nothing is left elsewhere of a test that is killed.
 inline const fs::path& folder() {
   static const struct owner {
-    fs::path path = fs::temp_directory_path() / ("troupe_cli_test_" + std::to_string(getpid()));
+    fs::path path = fs::path{TROUPE_PROGRAM}.parent_path() / "Testing" / ("cli_" + std::to_string(getpid()));
     owner() { fs::create_directories(path); }
     ~owner() {
       std::error_code ignored;
