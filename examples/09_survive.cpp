@@ -3,7 +3,10 @@
 // itself, as kill −9 would, and the others go on without it, from the last step that all of them have done. Some steps later a new process, which
 // the first of them starts, takes its place:
 //
-//   troupe launch -n 4 --keep-going build/release/examples/09_survive [STEP [RANK [path of digits.csv]]]
+//   build/release/troupe launch -n 4 --keep-going build/release/examples/09_survive 80 1 examples/data/digits.csv
+//
+// Rank 1 is killed before step 80, which is what happens without arguments, too, in the folder examples. A job of one process, or a rank or step
+// that there is not, goes on undisturbed.
 //
 // At the end the weights are compared, bit by bit, with a run that nobody disturbed, in which the same ranks leave and come at the same steps: here,
 // with threads instead of processes. determinism::topology_stable says that this makes no difference.
@@ -11,6 +14,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <charconv>
 #include <csignal>
 #include <cstdint>
 #include <cstdio>
@@ -64,7 +68,8 @@ float answer(const weights& w, const image& in, std::size_t digit) {
   return sum;
 }
 
-/// This rank's share of the step's batch, the mean of everybody's gradients, and a step down. Changes nothing if it fails.
+/// This rank's share of the step's batch, everybody's gradients, and a step down their mean over the batch, however many ranks there are. Changes
+/// nothing if it fails.
 void train(troupe::communicator& comm, weights& w, const std::vector<image>& images, int step) {
   const auto ranks = static_cast<std::size_t>(comm.size());
   const std::size_t first = static_cast<std::size_t>(step) * batch;
@@ -76,8 +81,8 @@ void train(troupe::communicator& comm, weights& w, const std::vector<image>& ima
       for (std::size_t i = 0; i <= pixels; ++i) gradient[digit * (pixels + 1) + i] += wrong * in.pixel[i];
     }
   }
-  comm.all_reduce(gradient, troupe::average, {.level = troupe::determinism::topology_stable});
-  for (std::size_t i = 0; i < w.size(); ++i) w[i] -= 0.002F * gradient[i];
+  comm.all_reduce(gradient, troupe::sum, {.level = troupe::determinism::topology_stable});
+  for (std::size_t i = 0; i < w.size(); ++i) w[i] -= 0.05F * gradient[i] / static_cast<float>(batch);
 }
 
 /// A process of this program that joins by an invitation.
@@ -169,6 +174,16 @@ weights train_undisturbed(int ranks, const history& like, const std::vector<imag
   return result;
 }
 
+/// A step, or a rank. What is none ends the program.
+int number_of(const char* what, std::string_view text) {
+  int number = -1;
+  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (problem == std::errc{} && end == text.data() + text.size() && number >= 0) return number;
+  std::fprintf(stderr, "%s is a number from 0 on, not \"%s\"; 09_survive [STEP [RANK [path of digits.csv]]]\n", what,
+               std::string{text}.c_str());
+  std::exit(2);
+}
+
 bool same_bits(const weights& a, const weights& b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](float x, float y) {
     return std::bit_cast<std::uint32_t>(x) == std::bit_cast<std::uint32_t>(y);
@@ -179,7 +194,8 @@ bool same_bits(const weights& a, const weights& b) {
 
 int main(int argc, char** argv) {
   const bool is_new = argc > 1 && std::string_view{argv[1]} == "--new";
-  const int at = argc > 1 && !is_new ? std::atoi(argv[1]) : 80, victim = argc > 2 && !is_new ? std::atoi(argv[2]) : 1;
+  const int at = argc > 1 && !is_new ? number_of("STEP", argv[1]) : 80;
+  const int victim = argc > 2 && !is_new ? number_of("RANK", argv[2]) : 1;
   const std::string path = argc > 2 && is_new ? argv[2] : argc > 3 ? argv[3] : "data/digits.csv";
   const std::vector<image> images = read_images(path);
   if (images.size() != 1797) {
