@@ -36,7 +36,7 @@ namespace {
 using clock = std::chrono::steady_clock;
 
 /// Of what travels between processes: changes with every frame, and with every release, whose planners may choose otherwise.
-constexpr std::string_view build_name = "troupe " TROUPE_VERSION ", link 8";
+constexpr std::string_view build_name = "troupe " TROUPE_VERSION ", link 9";
 
 std::uint64_t hash_of(std::string_view text) {
   word_hash h;
@@ -105,14 +105,16 @@ named_pod pod_of(const join_options& options) {
   return pod_by([](const char* name) -> const char* { return std::getenv(name); });
 }
 
-/// Process 0 serves, unless troupe launch or somebody else does.
+/// Process 0 serves, unless troupe launch or somebody else does. @param why_not it does not, though it should
 std::unique_ptr<actors::rendezvous_service> serve(const whereabouts& w, std::uint64_t build,
-                                                  std::shared_ptr<const actors::tls_identity> tls) {
+                                                  std::shared_ptr<const actors::tls_identity> tls,
+                                                  std::string& why_not) {
   if (w.process != 0 || w.served) return nullptr;
   try {
     return std::make_unique<actors::rendezvous_service>(w.rendezvous, w.processes, w.key, build, std::move(tls));
   } catch (const error& e) {
     if (e.code_value() == errc::bad_config) throw;
+    why_not = e.what();
     return nullptr;  // somebody listens there already, or it is on another host: then it is there
   }
 }
@@ -279,7 +281,8 @@ void join_there(engine_core& core, whereabouts where, const join_options& option
                 std::function<bool()> give_up) {
   const std::uint64_t build = build_of_links();
   const auto tls = tls_of(core.options);
-  const auto service = serve(where, build, tls);
+  std::string unserved;
+  const auto service = serve(where, build, tls, unserved);
   const std::string told = host_told(options);
   where.one_host = where.one_host && told.empty();
   door d = open_door(where, options.interfaces.empty() ? interfaces_of_environment() : options.interfaces);
@@ -302,6 +305,7 @@ void join_there(engine_core& core, whereabouts where, const join_options& option
   constexpr std::chrono::hours longest{24 * 365};  // more would not fit into a clock
   actors::join_limits limits{clock::now() + std::min<std::chrono::milliseconds>(options.deadline, longest),
                              std::move(give_up)};
+  limits.unserved = std::move(unserved);
   limits.overdue = [&core](const std::string& text) { core.log->warn("waiting for more than 5 s: {}", text); };
   if (where.first_new > 0) {
     limits.served = true;

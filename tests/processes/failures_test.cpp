@@ -139,8 +139,60 @@ TEST_CASE("a join that cannot be says who is missing, who came twice, and what d
       how.deadline = std::chrono::milliseconds{m.process == 0 ? 1500 : 4000};  // who gives up is missing, too
       error_of(m, {}, how);
     });
-    REQUIRE(all[0].said.size() == 1);
-    CHECK_MESSAGE(all[0].said[0].find("processes 2, 3 have not come") != std::string::npos, all[0].said[0]);
+    for (const ended& e : all) {
+      REQUIRE(e.said.size() == 1);
+      CHECK_MESSAGE(e.said[0].find("processes 2, 3 have not come") != std::string::npos, e.said[0]);
+    }
+  }
+  SUBCASE("gone again") {
+    const auto all = run_processes(
+        3,
+        [&](const member& m) {
+          troupe::join_options how = m.how();
+          how.processes = 4;
+          std::atomic<bool> cancel{false};
+          how.cancel = &cancel;
+          std::thread soon([&] {
+            if (m.process == 2) ::sleep(2), cancel.store(true);
+          });
+          error_of(m, {}, how);
+          soon.join();
+        },
+        {}, std::chrono::seconds{20});  // the join's own deadline is longer
+    CHECK(all[2].said.at(0) == "the join was cancelled");
+    for (const std::size_t p : {0u, 1u}) {
+      CHECK_FALSE(all[p].late);
+      const std::string& said = all[p].said.at(0);
+      CHECK_MESSAGE(said.find("process 3 has not come") != said.npos, said);
+      const bool named = said.find("process 2 (pid ") != said.npos && said.find("had come, and has gone") != said.npos;
+      CHECK_MESSAGE((named || said.find("nobody serves") != said.npos), said);
+    }
+  }
+  SUBCASE("nobody serves any more") {
+    const auto all = run_processes(
+        2,
+        [&](const member& m) {
+          troupe::join_options how = m.how();
+          how.processes = 3;
+          if (m.process == 0) how.deadline = std::chrono::milliseconds{1500};
+          error_of(m, {}, how);
+        },
+        {}, std::chrono::seconds{20});
+    CHECK_FALSE(all[1].late);
+    CHECK_MESSAGE(all[1].said.at(0).find("process 2 has not come") != std::string::npos, all[1].said.at(0));
+  }
+  SUBCASE("somebody else listens") {
+    const auto all = run_processes(1, [&](const member& m) {
+      using namespace troupe::actors;
+      const descriptor mute = listen_at(socket_address::resolve("tcp://127.0.0.1:0").front());
+      troupe::join_options how = m.how();
+      how.rendezvous = socket_address::own(mute.get()).to_string();
+      how.processes = 2;
+      how.deadline = std::chrono::milliseconds{500};
+      error_of(m, {}, how);
+    });
+    for (const char* const part : {"it may be another program", "could not serve it itself: ", "ddress already in use"})
+      CHECK_MESSAGE(all[0].said.at(0).find(part) != std::string::npos, all[0].said.at(0));
   }
   SUBCASE("nobody serves") {
     const auto all = run_processes(1, [&](const member& m) {
@@ -179,7 +231,8 @@ TEST_CASE("a join that cannot be says who is missing, who came twice, and what d
       how.deadline = std::chrono::milliseconds{2000};
       error_of(m, {}, how);
     });
-    CHECK(all[0].said.at(0).find("process 1 has not come") != std::string::npos);
+    for (const char* const part : {"process 1 has not come; turned away was ", "as one with another key does"})
+      CHECK_MESSAGE(all[0].said.at(0).find(part) != std::string::npos, all[0].said.at(0));
     CHECK(all[1].said.at(0).find("key") != std::string::npos);
   }
   SUBCASE("cancelled") {

@@ -31,9 +31,16 @@ namespace {
 
 using clock = std::chrono::steady_clock;
 
+/// Of a process that had come, and whose connection has ended.
+struct departure {
+  std::uint32_t process = 0;
+  std::string who_and_how;  ///< "pid 17 on host a: the connection was closed"
+};
+
 /// From the service: one of the three is said.
 struct answer {
-  std::vector<std::uint32_t> missing;
+  std::vector<std::uint32_t> missing;  ///< who have not come
+  std::vector<departure> gone;
   std::string turned_away;  ///< the last one, and why; if anybody was
   std::string refused;
   bool complete = false;
@@ -48,6 +55,8 @@ constexpr std::uint32_t most_processes = 65536;
 constexpr std::chrono::seconds most_connecting{3};  ///< to one of several addresses
 
 constexpr std::chrono::seconds most_unserved{3};  ///< where somebody served before
+/// For one whose connection has ended to come again: a flood of strangers may have cut it.
+constexpr std::chrono::seconds most_gone{1};
 /// Whoever waits for longer says so.
 constexpr std::chrono::seconds overdue_after{5};
 
@@ -181,7 +190,8 @@ private:
 
 }  // namespace
 
-static void describe(auto& wire, answer& a) { wire(a.missing, a.turned_away, a.refused, a.complete, a.all); }
+static void describe(auto& wire, departure& d) { wire(d.process, d.who_and_how); }
+static void describe(auto& wire, answer& a) { wire(a.missing, a.gone, a.turned_away, a.refused, a.complete, a.all); }
 
 // -- the service --------------------------------------------------------------------------------------------------------------
 
@@ -292,6 +302,9 @@ void rendezvous_service::work() {
       const bool open = g->line.go_on();
       if (open && !g->said) changed = take_message(*g) || changed;
       if (!open && !g->said) note_turned_away(*g);
+      if (!open && g->said)
+        gone_[g->said->process] =
+            "pid " + std::to_string(g->said->place.pid) + " on host " + g->said->place.host + ": " + g->line.why();
       const bool slow = !g->said && clock::now() - g->came > most_shaking;
       g->gone = !open || slow || !g->line.why().empty();
     }
@@ -308,8 +321,12 @@ void rendezvous_service::work() {
 
 /// Who waits in vain is told of the last one: it may be who is missing.
 void rendezvous_service::note_turned_away(const guest& who) {
-  if (const std::string why = who.line.why_not(); !why.empty())
-    turned_away_ = socket_address::other(who.line.socket()).to_string() + ": " + why;
+  std::string why = who.line.why_not();
+  // Whoever has another key sees that first, and goes.
+  if (const std::uint32_t from = who.line.hands().peer(); why.empty() && from != rendezvous_process)
+    why = "it says that it is process " + std::to_string(from) +
+          ", and has closed the connection at this side's proof, as one with another key does";
+  if (!why.empty()) turned_away_ = socket_address::other(who.line.socket()).to_string() + ": " + why;
 }
 
 /// Of those who have not said who they are the oldest goes, if there are too many.
@@ -347,6 +364,7 @@ bool rendezvous_service::take_message(guest& from) {
     static_cast<void>(from.line.go_on());
     return false;
   }
+  gone_.erase(e.process);
   from.said = std::move(e);
   return true;
 }
@@ -354,9 +372,11 @@ bool rendezvous_service::take_message(guest& from) {
 void rendezvous_service::tell_all_who_came() {
   answer so_far;
   for (std::uint32_t p = 0; p < processes(); ++p)
-    if (std::none_of(guests_.begin(), guests_.end(), [p](const auto& g) { return g->said && g->said->process == p; }))
-      so_far.missing.push_back(p);
-  if (so_far.missing.empty()) return;
+    if (std::none_of(guests_.begin(), guests_.end(), [p](const auto& g) { return g->said && g->said->process == p; })) {
+      if (const auto gone = gone_.find(p); gone != gone_.end()) so_far.gone.push_back({p, gone->second});
+      else so_far.missing.push_back(p);
+    }
+  if (so_far.missing.empty() && so_far.gone.empty()) return;
   so_far.turned_away = turned_away_;
   for (const auto& g : guests_) {
     if (!g->said) continue;
@@ -447,8 +467,9 @@ public:
     for (auto pause = std::chrono::milliseconds{10};; pause = std::min(2 * pause, std::chrono::milliseconds{200})) {
       if (std::optional<roster> found = try_once()) return std::move(*found);
       // A flood of strangers may cut a connection; but who has ended does not serve again.
-      if (limits_.served && clock::now() - spoke_ > most_unserved)
-        throw error(errc::peer_lost, "nobody serves at " + rendezvous_ + " any more (" + problem_ + ")");
+      if ((limits_.served || told_) && clock::now() - spoke_ > most_unserved)
+        throw error(errc::peer_lost, "nobody serves at " + rendezvous_ + " any more (" + problem_ + ")" +
+                                         (told_ ? "; " + who_has_not_come() : ""));
       nap(pause);
     }
   }
@@ -498,6 +519,7 @@ private:
     talk line{std::move(s), handshake::calling({0, mine_.process, rendezvous_process, build_}, key_), tls_,
               tls_line::side::caller};
     bool said = false;
+    problem_ = "what listens there does not answer as a rendezvous does; it may be another program";
     for (;;) {
       const bool open = line.go_on();
       if (const std::string why = line.why_not(); !why.empty())
@@ -510,11 +532,11 @@ private:
         if (!a.refused.empty()) throw error(errc::mismatch, a.refused);
         if (a.complete) return std::move(a.all);
         turned_away_ = std::move(a.turned_away);
-        note_missing(std::move(a.missing));
+        note_missing(std::move(a.missing), std::move(a.gone));
       }
       if (!open) {
-        problem_ = "the rendezvous at " + rendezvous_ + ": " + line.why();
-        if (said) spoke_ = clock::now();
+        if (said) problem_ = "the rendezvous at " + rendezvous_ + ": " + line.why(), spoke_ = clock::now();
+        else problem_ += " (" + line.why() + ")";
         return std::nullopt;
       }
       if (line.known() && !std::exchange(said, true)) {
@@ -526,12 +548,18 @@ private:
   }
 
   bool grows() const { return limits_.first_new < mine_.processes; }
-  /// Old processes of a job that grows have gone because of their own deadlines, if they had come before.
-  void note_missing(std::vector<std::uint32_t> now) {
-    if (std::exchange(told_, true))
-      std::erase_if(
-          now, [&](auto p) { return grows() && p < limits_.first_new && !std::ranges::binary_search(missing_, p); });
-    missing_ = std::move(now);
+  void note_missing(std::vector<std::uint32_t> missing, std::vector<departure> gone) {
+    told_ = true;
+    missing_ = std::move(missing);
+    // Old processes of a job that grows go because of their own deadlines; and another one may come in a new one's place.
+    if (grows()) {
+      for (const departure& d : gone)
+        if (d.process >= limits_.first_new) missing_.push_back(d.process);
+      std::ranges::sort(missing_);
+      gone.clear();
+    }
+    if (gone_.empty()) gone_since_ = clock::now();
+    gone_ = std::move(gone);
   }
 
   /// False: nothing yet.
@@ -548,20 +576,22 @@ private:
     if (limits_.cancelled && limits_.cancelled()) throw error(errc::cancelled, "the join was cancelled");
     const auto now = clock::now();
     if (now >= limits_.until) {
-      if (missing_.empty())
+      if (!told_)
         throw error(errc::timed_out, who() + " found no rendezvous at " + rendezvous_ + " in time" + why_unfound());
       throw error(errc::timed_out, who() + " waited in vain at " + rendezvous_ + ": " + who_has_not_come());
     }
+    if (!gone_.empty() && now - gone_since_ > most_gone)
+      throw error(errc::peer_lost, who() + " waited in vain at " + rendezvous_ + ": " + who_has_not_come());
     if (is_overdue_ || now < begun_ + overdue_after || !is_first()) return;
     is_overdue_ = true;
     if (limits_.overdue)
-      limits_.overdue(missing_.empty() ? who() + " finds no rendezvous at " + rendezvous_ + why_unfound()
-                                       : who() + " waits at " + rendezvous_ + ": " + who_has_not_come());
+      limits_.overdue(!told_ ? who() + " finds no rendezvous at " + rendezvous_ + why_unfound()
+                             : who() + " waits at " + rendezvous_ + ": " + who_has_not_come());
   }
   /// One tells of those who are missing: of those who have come the first.
   bool is_first() const {
-    return missing_.empty() || std::ranges::lower_bound(missing_, mine_.process) - missing_.begin() ==
-                                   static_cast<std::ptrdiff_t>(mine_.process);
+    return !told_ || std::ranges::lower_bound(missing_, mine_.process) - missing_.begin() ==
+                         static_cast<std::ptrdiff_t>(mine_.process);
   }
   std::string who() const {
     const bool is_new = mine_.process >= limits_.first_new;
@@ -569,10 +599,19 @@ private:
            std::to_string(is_new ? mine_.process - limits_.first_new : mine_.process) + " of " +
            std::to_string(is_new ? mine_.processes - limits_.first_new : mine_.processes);
   }
-  std::string why_unfound() const { return problem_.empty() ? "" : " (" + problem_ + ")"; }
+  std::string why_unfound() const {
+    return (problem_.empty() ? "" : " (" + problem_ + ")") +
+           (limits_.unserved.empty() ? "" : "; this process could not serve it itself: " + limits_.unserved);
+  }
   std::string who_has_not_come() const {
-    return list_of_both(missing_, limits_.first_new) + (missing_.size() == 1 ? " has" : " have") + " not come" +
-           (turned_away_.empty() ? "" : "; turned away was " + turned_away_);
+    std::string text;
+    if (!missing_.empty())
+      text = list_of_both(missing_, limits_.first_new) + (missing_.size() == 1 ? " has" : " have") + " not come";
+    for (const departure& d : gone_)
+      text += (text.empty() ? "process " : "; process ") + std::to_string(d.process) + " (" + d.who_and_how +
+              ") had come, and has gone";
+    if (text.empty()) text = "all others had come";
+    return text + (turned_away_.empty() ? "" : "; turned away was " + turned_away_);
   }
 
   const std::string& rendezvous_;
@@ -582,6 +621,8 @@ private:
   const join_limits& limits_;
   const std::shared_ptr<const tls_identity> tls_;
   std::vector<std::uint32_t> missing_;
+  std::vector<departure> gone_;
+  clock::time_point gone_since_{};
   bool told_ = false;  ///< who is missing
   bool is_overdue_ = false;
   const clock::time_point begun_ = clock::now();

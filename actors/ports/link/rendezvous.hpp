@@ -3,13 +3,14 @@
 // Where the processes of a job find each other: each says who it is and where it listens, and all get the same roster when the last has come.
 //
 // Over one connection a process: the handshake, then messages of four bytes length and a body (wire.hpp). The service says who has come each time
-// somebody does, so that who waits in vain can say who is missing. What does not fit together (two that say they are number 3, other options) is
+// somebody does, so that who waits in vain can say who is missing, and who had come and has gone. What does not fit together (two that say they are number 3, other options) is
 // refused to all, with the sentence that names both.
 
 #include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -90,6 +91,7 @@ private:
   std::vector<std::unique_ptr<guest>> guests_;
   std::uint32_t came_ = 0;  ///< written before done_, as refused_ is
   std::string refused_, turned_away_;
+  std::map<std::uint32_t, std::string> gone_;  ///< those who had come, by number: who they were, and how they went
   time_point done_at_{};
   std::atomic<bool> stopping_{false}, done_{false}, over_{false};
   std::mutex mutex_;
@@ -101,7 +103,8 @@ private:
 struct join_limits {
   std::chrono::steady_clock::time_point until;  ///< throws error(timed_out) then, with who is missing
   std::function<bool()> cancelled;              ///< asked now and then; true: throws error(cancelled)
-  bool served = false;  ///< somebody serves there already: if nobody does any more, throws error(peer_lost)
+  bool served = false;     ///< somebody serves there already: if nobody does any more, throws error(peer_lost)
+  std::string unserved{};  ///< why this process, which should, does not serve itself; for errors
   /// Of a job that grows: the processes from this number on are the new ones, and errors count them from 0.
   std::uint32_t first_new = 0xffffffff;
   /// Told once, if it waits for more than 5 s, who waits and who has not come: by the first one of those who have; by each of them where nobody
@@ -111,7 +114,8 @@ struct join_limits {
 
 /// Enrols the calling process. Waits also for the service itself to come. @param rendezvous several addresses may be said, separated by commas:
 /// each is tried. Throws error(timed_out), error(cancelled), error(mismatch) (what others
-/// say does not fit, or it or the service is turned away), error(io).
+/// say does not fit, or it or the service is turned away), error(peer_lost) (a process that had come has gone, and does not come again within a second; or
+/// the service, within three), error(io).
 roster enrol(const std::string& rendezvous, const job_key& key, std::uint64_t build, const enrolment& mine,
              const join_limits& limits, std::shared_ptr<const tls_identity> tls = nullptr);
 
