@@ -61,6 +61,14 @@ void job_links::share_boards(std::shared_ptr<host_segment> own, steady_time unti
   const std::uint32_t first = first_of_host(all(), here());
   const std::vector<std::uint32_t> numbers = numbers_on_host(all(), here());
   const std::uint32_t processes = processes_on_host();
+  /// ": process 1 (…): how", of those of this host that are lost.
+  const auto who_is_lost = [&] {
+    std::string text;
+    const std::lock_guard lock(mutex_);
+    for (const auto& [process, how] : lost_)
+      if (numbers[process] != nowhere) text += (text.empty() ? ": " : "; ") + name_of(all(), process) + ": " + how;
+    return text;
+  };
   if (!nic.empty() && processes > 1) {
     nic_ = std::make_shared<nic_host_link>(nic, nic_host_link::enrolment{build, all().job, numbers[here()], processes},
                                            until, silence);
@@ -72,7 +80,7 @@ void job_links::share_boards(std::shared_ptr<host_segment> own, steady_time unti
     if (!passed)
       throw error(late ? errc::timed_out : errc::peer_lost, "join: " + name_of(all(), first) +
                                                                 (late ? " has not" : " was lost before it had") +
-                                                                " shared the memory of its host");
+                                                                " shared the memory of its host" + who_is_lost());
     own = host_segment::take(std::move(passed));
   }
   if (own == nullptr) return;
@@ -81,11 +89,13 @@ void job_links::share_boards(std::shared_ptr<host_segment> own, steady_time unti
     boards_ = std::move(own);
     for (const auto& [process, how] : lost_) lost_on_host(process);
   }
-  boards_->meet(numbers[here()], processes + (nic_ ? 1 : 0), until, [&] {
-    if (nic_ && nic_->hung_up()) return true;
-    const std::lock_guard lock(mutex_);
-    return std::ranges::any_of(lost_, [&](const auto& one) { return numbers[one.first] != nowhere; });
-  });
+  try {
+    boards_->meet(numbers[here()], processes + (nic_ ? 1 : 0), until,
+                  [&] { return (nic_ && nic_->hung_up()) || !who_is_lost().empty(); });
+  } catch (const error& e) {
+    if (e.code_value() != errc::peer_lost) throw;
+    throw error(errc::peer_lost, e.what() + who_is_lost());
+  }
   if (nic_) nic_->watch(*nic_bell_of(here()), boards_);
 }
 

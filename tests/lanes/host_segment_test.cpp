@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <memory>
 #include <thread>
 #include <vector>
 
@@ -15,6 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "actors/ports/segment/neighbour.hpp"
 #include "actors/ports/segment/segment_table.hpp"
 #include "memory/error.hpp"
 #include "tests/lanes/slot_helpers.hpp"
@@ -316,3 +319,12 @@ TEST_CASE("segment: nothing is copied from a process that has ended, and one tha
   }
 }
 #endif
+
+TEST_CASE("why a process cannot copy any more its neighbours can tell, too") {
+  using namespace troupe::actors::segment;
+  const auto shared = std::make_unique<table>();
+  const neighbour other{*shared, 0, 1, -1};
+  CHECK(other.why_refused().ends_with(", as that has found"));
+  shared->processes[1].refused = EMFILE;
+  CHECK(other.why_refused().ends_with(", as that has found: Too many open files"));
+}

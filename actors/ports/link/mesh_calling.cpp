@@ -272,7 +272,8 @@ bool mesh::take_back_bytes(outgoing& way, back_bytes& said) {
     else if (b == taken_for_lost) said.lost = true;
     else if (b == frames_follow && !way.ring) said.frames = true;
     else if (b == carries_descriptor && dropped && !passed)
-      how = "the memory of the host that it passed was not received: no descriptors are left here";
+      how = "the memory of the host that it passed was not received: no descriptors are left in " +
+            name_of(roster_, here_);
     else if (b != there_is_room && (b != carries_descriptor || !passed)) how = "it sent what cannot be read";
   }
   if (passed && how.empty()) {

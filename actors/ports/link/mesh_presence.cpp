@@ -74,7 +74,10 @@ void mesh::lost(std::uint32_t process, const std::string& how) {
     const std::lock_guard lock(shared_mutex_);
     shared_came_.notify_all();
   }
-  receiver_.process_lost(process, how);
+  receiver_.process_lost(process, accepting_
+                                      ? how
+                                      : how + "; connections could not be accepted, as no descriptors are left in " +
+                                            name_of(roster_, here_));
 }
 
 // -- what it hears ----------------------------------------------------------------------------------------------------------
@@ -129,13 +132,14 @@ void mesh::give_up_if_late(outgoing& way, steady_time now) {
 
 void mesh::keep_time(steady_time now) {
   next_look_ = now + presence_.between_ticks();
-  if (!std::exchange(accepting_, true)) watch_listeners(EPOLLIN, watching::goes_on);
   for (const auto& way : in_)
     if (!way->over && !way->known && now - way->began > most_shaking) close(*way);
   for (const auto& way : in_)
     if (way->kept_back && !way->over && !is_answered_soon(*out_[way->hands.peer()]))
       answer_those_kept_back(way->hands.peer());
   presence_.tick(now, *this);
+  // Behind the tick, so that whoever is lost meanwhile is lost for that reason.
+  if (!std::exchange(accepting_, true)) watch_listeners(EPOLLIN, watching::goes_on);
   for (const auto& first : out_) {
     if (!first || !alive(first->process)) continue;
     std::size_t lane = 0;

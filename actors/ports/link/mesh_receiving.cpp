@@ -134,7 +134,9 @@ bool mesh::take_bells(incoming& way, bool& open) {
       case passed::no_memory: way.local = false; return begin_stream(way), share_with(way);
       case passed::ended: return ended(way, "it closed a connection"), false;
       case passed::lost_on_the_way:
-        return ended(way, "the memory that it passed was not received: no descriptors are left here"), false;
+        return ended(way, "the memory that it passed was not received: no descriptors are left in " +
+                              name_of(roster_, here_)),
+               false;
     }
     way.ring = byte_ring::take(std::move(memory));
     begin_stream(way);

@@ -197,7 +197,7 @@ void host_segment::meet(std::uint32_t here, std::uint32_t processes, std::chrono
   shared_->came.fetch_add(1);
   wait_for_all(shared_->came, "mapped its memory");
   for (std::uint32_t p = 0; p < processes; ++p) {
-    neighbours_.push_back(p == here ? nullptr : std::make_unique<neighbour>(*shared_, p, memory_.get()));
+    neighbours_.push_back(p == here ? nullptr : std::make_unique<neighbour>(*shared_, here, p, memory_.get()));
     if (p != here && shared_->denied.load() == 0 && neighbours_.back()->try_it() != neighbour::found::it)
       shared_->denied.store(1);
   }

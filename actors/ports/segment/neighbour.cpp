@@ -71,13 +71,13 @@ int neighbour::handle() {
   int fd = handle_.load(std::memory_order_acquire);
   if (fd >= 0) return fd;
   const descriptor made{static_cast<int>(::syscall(SYS_pidfd_open, pid(), 0))};
-  if (!made && errno != ESRCH) fail("needs a handle of another process", errno);
+  if (!made && errno != ESRCH) refuse_handle(errno);
   const found who = made ? try_it() : found::another;
   // It let itself be read at the join, and has changed its mind since, or the system has.
   if (who == found::denied) refuse(errno);
   if (who == found::another) return -1;
   const int kept = ::fcntl(made.get(), F_DUPFD_CLOEXEC, 0);
-  if (kept < 0) fail("needs a handle of another process", errno);
+  if (kept < 0) refuse_handle(errno);
   if (handle_.compare_exchange_strong(fd, kept, std::memory_order_acq_rel)) return kept;
   ::close(kept);
   return fd;
@@ -86,14 +86,26 @@ int neighbour::handle() {
 // -- copies -------------------------------------------------------------------------------------------------------------------
 
 std::string neighbour::why_refused() const {
-  const int why = refused_.load(std::memory_order_relaxed);
+  const int here = refused_.load(std::memory_order_relaxed), there = its().refused.load(std::memory_order_relaxed);
+  const std::string why = here != 0 ? ": " + text_of_errno(here) : there != 0 ? ": " + text_of_errno(there) : "";
   return "the system copies nothing between this process and process " + std::to_string(its().pid) +
-         (why == 0 ? ", as that has found" : ": " + text_of_errno(why));
+         (here == 0 ? ", as that has found" : "") + why;
+}
+
+/// The others read it, too: they only see that this process has stopped.
+void neighbour::note_refusal(int why) noexcept {
+  refused_.store(why, std::memory_order_relaxed);
+  of_.processes[here_].refused.store(why, std::memory_order_relaxed);
 }
 
 void neighbour::refuse(int why) {
-  refused_.store(why, std::memory_order_relaxed);
+  note_refusal(why);
   throw error(errc::io, why_refused());
+}
+
+void neighbour::refuse_handle(int why) {
+  note_refusal(why);
+  fail("needs a handle of another process", why);
 }
 
 bool neighbour::move(std::byte* mine, std::byte* its, std::size_t bytes, call how) {

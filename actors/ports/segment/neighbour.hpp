@@ -20,8 +20,9 @@ namespace troupe::actors::segment {
 /// Any thread.
 class neighbour {
 public:
-  /// @param which it is, of those in the table @param memory descriptor of all of it, which outlives the object
-  neighbour(table& of, std::uint32_t which, int memory) : of_(of), which_(which), memory_(memory) {}
+  /// @param here,which this process and the other one, of those in the table @param memory descriptor of all of it, which outlives the object
+  neighbour(table& of, std::uint32_t here, std::uint32_t which, int memory)
+      : of_(of), here_(here), which_(which), memory_(memory) {}
   ~neighbour();
   neighbour(const neighbour&) = delete;
   neighbour& operator=(const neighbour&) = delete;
@@ -57,12 +58,14 @@ private:
   bool is_there();
   bool is_there_lately();
   int handle();
+  void note_refusal(int why) noexcept;
   [[noreturn]] void refuse(int why);
+  [[noreturn]] void refuse_handle(int why);
   bool move(std::byte* mine, std::byte* its, std::size_t bytes, call how);
   void look_again(std::uint64_t changes);
 
   table& of_;
-  const std::uint32_t which_;
+  const std::uint32_t here_, which_;
   const int memory_;
   std::atomic<int> handle_{-1};
   std::atomic<bool> ended_{false};

@@ -19,7 +19,7 @@
 
 namespace troupe::actors::segment {
 
-constexpr std::uint64_t magic = 0x34746e656d676573;  // "segment4"
+constexpr std::uint64_t magic = 0x35746e656d676573;  // "segment5"
 constexpr std::uint64_t page = 64 * 1024;            ///< as large as any system's
 /// Of one job on one host.
 constexpr std::uint32_t most_processes = 4096;
@@ -53,6 +53,7 @@ struct place {
   std::int64_t pid;
   std::uint64_t nonce_at, nonce;
   std::atomic<std::uint64_t> changes;  ///< of the stretches that it owns; under the lock, looked at without it
+  std::atomic<std::int32_t> refused;   ///< `errno` for which it cannot copy from or to others any more; 0: it can
   alignas(64) doorbell nic;            ///< its NIC's thread sleeps there
 };
 
