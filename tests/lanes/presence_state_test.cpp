@@ -117,6 +117,15 @@ TEST_CASE_FIXTURE(fixture, "the end of a connection is such a word to whoever wa
   }
 }
 
+TEST_CASE_FIXTURE(fixture, "times that are not in order are no sleep") {
+  presence_state one{all, 1, 3000ms, now};
+  one.heard(0, now + 200ms);
+  one.hears(2, false, {});
+  one.ended(2, "it closed a connection", now + 210ms, out);
+  CHECK_FALSE(out.is_expelled);
+  CHECK(out.gone == list{2});
+}
+
 TEST_CASE_FIXTURE(fixture, "a registrar that all others have lost is lost, also where one of them ends meanwhile") {
   presence_state zero{all, 0, 3000ms, now};
   zero.word(2, lost_word{0, "cut off"}, now, out);

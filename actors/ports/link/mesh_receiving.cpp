@@ -457,7 +457,7 @@ void mesh::close(incoming& way) {
   way.socket.reset();
   way.tls.reset();
   if (!way.over && way.stream) --(way.ring ? rings_ : open_streams_);
-  if (!way.over && way.known && way.lane == 0) presence_.hears(way.process, false, {});
+  if (!way.over && way.known && way.lane == 0) presence_.hears(way.process, false, clock::now());
   way.over = true;
 }
 

@@ -101,7 +101,7 @@ void presence_state::awake(steady_time now) {
 
 void presence_state::runs(steady_time now) {
   if (now - ran_ > silence_ - between_ticks()) woke_ = now;
-  ran_ = now;
+  ran_ = std::max(ran_, now);
 }
 
 // -- who is lost --------------------------------------------------------------------------------------------------------
