@@ -124,7 +124,8 @@ TEST_CASE("sunway_card: the host reaches every core group through the one PCIe, 
   CHECK(h.elements[static_cast<std::size_t>(at[0])].name == "pcie down");
 }
 
-TEST_CASE("sunway_card: an access to L2 passes the ring to the share that it is for, hop by hop, and none to the own share") {
+TEST_CASE(
+    "sunway_card: an access to L2 passes the ring to the share that it is for, hop by hop, and none to the own share") {
   const hardware h = of_structure("sunway_card", {});
   const auto access = [&](int rank, int home, bool writes) {
     std::vector<element_index> at;

@@ -125,7 +125,8 @@ private:
     s.through_scratch = flag("through_scratch");
     s.contiguous = flag("contiguous");
     if (s.contiguous && (s.channels > 1 || s.slices > 1 || s.kind.v_form))
-      fail("contiguous", "blocks lie beside each other in L2 only where they are whole and alike: one channel, one slice, no v-form");
+      fail("contiguous",
+           "blocks lie beside each other in L2 only where they are whole and alike: one channel, one slice, no v-form");
     read_hccl(s);
     s.carry = text("payload") == "real" ? payload::real : payload::none;
     s.by = text("performed_by") == "states"   ? performed_by::states

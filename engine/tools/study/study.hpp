@@ -51,8 +51,9 @@ struct study_scenario {
   bool in_place = false;
   int streams = 4;               ///< of direct_full_mesh
   bool through_scratch = false;  ///< of pairwise: BCopy
-  bool contiguous = false;       ///< of csc: blocks beside each other are fetched at once, where steps may have several cells
-  hccl_case hccl;                ///< of choreography hccl; places and bytes are those of the run
+  bool contiguous =
+      false;       ///< of csc: blocks beside each other are fetched at once, where steps may have several cells
+  hccl_case hccl;  ///< of choreography hccl; places and bytes are those of the run
   std::map<std::string, std::string>
       score_files;  ///< choreographies of one's own, of the study and of the engine: name → file
 
