@@ -22,7 +22,9 @@ public:
   score run() {
     for (rank_t r = 0; r < was_.ranks; ++r) copy(r);
     made_.l2.clear();
-    for (int p = 0; p < pieces_; ++p) copy_cells(was_.l2, made_.l2, p);
+    // All pieces of a cell beside each other, so that they lie in the same share of L2 as the cell did (topology/machine/shared_segment.hpp).
+    for (const extent& cell : was_.l2)
+      for (int p = 0; p < pieces_; ++p) copy_cells({cell}, made_.l2, p);
     for (fabric_switch& f : made_.switches) copy_seats(f);
     return std::move(made_);
   }
@@ -109,7 +111,7 @@ private:
     switch (at.buffer) {
       case buffer_kind::scratch: at.cell += piece * static_cast<std::int32_t>(player.scratch.size()); break;
       case buffer_kind::l0: at.cell += piece * static_cast<std::int32_t>(player.l0.size()); break;
-      case buffer_kind::l2: at.cell += piece * static_cast<std::int32_t>(was_.l2.size()); break;
+      case buffer_kind::l2: at.cell = at.cell * pieces_ + piece; break;
       default: at.cell = (at.cell / was_.parts * pieces_ + piece) * was_.parts + at.cell % was_.parts; break;
     }
     return at;

@@ -147,9 +147,9 @@ std::size_t cell_places::pack(const std::vector<extent>& cells, std::vector<std:
 
 void cell_places::lay_out_l0() {
   // L0 is reused by every slice, so a cell there is as large as the largest slice of what it holds; each channel has its own.
-  l0_.resize(l0_cells_.size());
+  l0_.resize(l0_cells_.size() + 1);
   std::size_t at = 0;
-  for (std::size_t i = 0; i < l0_.size(); ++i) {
+  for (std::size_t i = 0; i < l0_cells_.size(); ++i) {
     l0_[i] = at;
     const element_range p = part_of(l0_cells_[i].block, l0_cells_[i].part);
     std::size_t largest = 0;
@@ -157,7 +157,7 @@ void cell_places::lay_out_l0() {
       for (int s = 0; s < cut_.slices; ++s) largest = std::max(largest, cut_range(p, cut_, c, s).size());
     at += largest;
   }
-  l0_per_channel_ = at;
+  l0_.back() = l0_per_channel_ = at;
   l0_bytes = checked_multiply(checked_multiply(at, static_cast<std::size_t>(cut_.channels)), shape_.element_size);
 }
 
@@ -203,10 +203,14 @@ location cell_places::locate_cut(const cell_range& at, int channel, int slice, s
   else if (at.buffer == buffer_kind::l0) begin = static_cast<std::size_t>(channel) * l0_per_channel_ + l0_[cell];
   else begin = (at.buffer == buffer_kind::l2 ? l2_ : scratch_)[cell] + (mine.begin - whole.begin);
   if (at.count > 1) {
-    // Neighbours: of packed blocks, of scratch or of L2.
+    // Neighbours, which are whole: nothing is cut.
     const auto end = static_cast<std::size_t>(at.cell + at.count);
-    if (of_blocks) elements = before(at.cell + at.count) - before(at.cell);
-    else elements = (at.buffer == buffer_kind::l2 ? l2_ : scratch_)[end] - begin;
+    if (of_blocks) {
+      elements = before(at.cell + at.count) - before(at.cell);
+    } else {
+      const auto& begins = at.buffer == buffer_kind::l0 ? l0_ : at.buffer == buffer_kind::l2 ? l2_ : scratch_;
+      elements = begins[end] - begins[cell];
+    }
   }
   return {begin * shape_.element_size, at.owner, at.buffer};
 }

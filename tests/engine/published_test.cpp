@@ -240,9 +240,11 @@ TEST_CASE("spec 1: CSC-AG without overlap is model (4) and what it leaves out: p
   for (const std::int64_t bytes : {8'000'000, 256'000'000}) {
     const std::int64_t over_bus = bytes / 4 * 10, local = bytes / 4 * 5, transfer = 2'500'000;
     const std::int64_t model = 40'000'000 + 3 * (over_bus + 2 * transfer);
-    const std::int64_t publishing = local + transfer + over_bus, stores = 3 * local;
-    // The fixed part of a transfer over the bus runs beside its bytes.
-    CHECK(end_of(of, "channels=1", static_cast<std::size_t>(bytes)) == model - 3 * transfer + publishing + stores);
+    // Published in the own share; fetched from 1, 2 and 1 segments away.
+    const std::int64_t publishing = local + transfer + local, stores = 3 * local, segments = 4 * 100'000;
+    // The fixed part of a transfer from or to L2 runs beside its bytes.
+    CHECK(end_of(of, "channels=1", static_cast<std::size_t>(bytes)) ==
+          model - 3 * transfer + publishing + stores + segments);
     // With every compute core for itself no engine waits for the other; the bus and the DMA engines still have to carry it all.
     CHECK(end_of(of, "channels=32", static_cast<std::size_t>(bytes)) > 25'000'000 + 8 * local);
     CHECK(end_of(of, "channels=32", static_cast<std::size_t>(bytes)) <
@@ -281,10 +283,11 @@ TEST_CASE(
   constexpr std::int64_t bytes = 8'000'000, over_bus = bytes / 4 * 10, local = bytes / 4 * 5, transfer = 2'500'000;
   // Ring-RS: after every copy both operands are read and the sum is written; launch, sync and other come on top.
   CHECK(end_of(of, "choreography=ring channels=1", bytes) == 3 * (45'000'000 + over_bus + 100'000 + 3 * local));
-  // CSC-RS: three shares published, the own one fetched, three fetched over the bus and added in L0, the sum stored.
+  // CSC-RS: three shares published in the own share of L2, the own one fetched, three fetched over the bus from 1, 2 and 1 segments away and
+  // added in L0, the sum stored.
   const std::int64_t move = local + transfer;
   CHECK(end_of(of, "channels=1", bytes) ==
-        25'000'000 + 3 * (move + over_bus) + 15'000'000 + move + 3 * over_bus + move);
+        25'000'000 + 3 * (move + local) + 15'000'000 + move + 3 * over_bus + 4 * 100'000 + move);
   for (const char* channels : {"channels=1", "channels=32"}) CHECK(of.row(channels, bytes).outcome.messages == 0);
 }
 

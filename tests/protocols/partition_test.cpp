@@ -14,6 +14,7 @@
 #include "protocols/lower/lowering.hpp"
 #include "protocols/score/score_builder.hpp"
 #include "protocols/verify/verifier.hpp"
+#include "topology/machine/shared_segment.hpp"
 
 using namespace troupe;
 
@@ -78,6 +79,12 @@ TEST_CASE("through L2, too, as long as every piece has a sync of its own") {
           CHECK(why_not_partitioned(whole, true).empty());
           score made = partition(whole, pieces);
           CHECK(made.l2.size() == whole.l2.size() * static_cast<std::size_t>(pieces));
+          // Whoever publishes does so in the own share still, whichever piece it is.
+          for (rank_t r = 0; r < ranks; ++r)
+            for (const lane& steps : made.players[static_cast<std::size_t>(r)].lanes)
+              for (const step& at : steps)
+                if (at.target.buffer == buffer_kind::l2)
+                  CHECK(home_of_shared_cell(at.target.cell, static_cast<std::int64_t>(made.l2.size()), ranks) == r);
           const verdict v = verify(lower_syncs(made), {2, 1});
           CHECK_MESSAGE(v.ok(), to_string(v.first_fault.value_or(fault{})));
           // Without its sync the last piece is read before it is known to be there.

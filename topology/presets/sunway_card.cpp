@@ -86,7 +86,7 @@ struct card {
     around(from, to, way);
     way.insert(way.end(), {port_in(to), dma_of(to)});
   }
-  /// L2 lies in the core groups' memories only; the host would be the last of those who have a share.
+  /// L2 lies in the core groups' memories alone: the share of a host, the rank behind them, is with core group 0.
   void share(int rank, int owner, bool writes, std::vector<element_index>& way) const {
     const int home = owner % core_groups;
     if (is_host(rank)) return way.push_back(writes ? pcie : pcie + 1);

@@ -104,8 +104,11 @@ chakra_type type_of(op_kind_t what) {
     case op_kind_t::send: return chakra_type::send;
     case op_kind_t::recv: return chakra_type::recv;
     case op_kind_t::collective: return chakra_type::collective;
-    default: return chakra_type::invalid;
+    case op_kind_t::memory:
+    case op_kind_t::ready:
+    case op_kind_t::arrived: break;
   }
+  return chakra_type::invalid;
 }
 
 std::string file_of(const application& all, std::size_t rank) {

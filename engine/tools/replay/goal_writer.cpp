@@ -62,7 +62,9 @@ std::string operation_text(const application& of, const replay_operation& o, int
       text = "recv " + std::to_string(o.amount) + "b from " + std::to_string(o.peer) + " tag " + std::to_string(o.tag);
       break;
     case kind_t::collective: return collective_text(of, of.collectives[o.amount], rank);
-    default: throw error(errc::unsupported, "GOAL has no operation \"" + std::string{name(o.what)} + "\"");
+    case kind_t::memory:
+    case kind_t::ready:
+    case kind_t::arrived: throw error(errc::unsupported, "GOAL has no operation \"" + std::string{name(o.what)} + "\"");
   }
   return o.cpu == 0 ? text : text + " cpu " + std::to_string(o.cpu);
 }

@@ -254,10 +254,10 @@ private:
 
 constexpr std::uint64_t most_tiles_of_share = 1'000'000;
 
-constexpr std::array<const char*, 15> useless_beside_nodes{
-    "collective",        "counts",  "unit",        "root",      "slices",
-    "chunk_bytes",       "payload", "compute",     "streams",   "compute_blocks",
-    "compute_dma_bytes", "overlap", "skew_spread", "any_order", "performed_by"};
+constexpr std::array<const char*, 17> useless_beside_nodes{
+    "collective",        "counts",     "unit",        "root",        "slices",    "chunk_bytes",     "payload",
+    "compute",           "streams",    "overlap",     "skew_spread", "any_order", "through_scratch", "compute_blocks",
+    "compute_dma_bytes", "contiguous", "performed_by"};
 
 }  // namespace
 
@@ -289,7 +289,10 @@ void read_flow(const configuration& from, study_scenario& s) {
   }
   if (!from.jobs().empty())
     throw error(errc::bad_config, place_of(from.origin_of_node(0)) + ": a study has jobs or a flow, not both");
-  refuse_keys(from, useless_beside_nodes, "the study has a flow, whose nodes say what is performed");
+  constexpr const char* why = "the study has a flow, whose nodes say what is performed";
+  refuse_keys(from, useless_beside_nodes, why);
+  for (const auto& [rank, entry] : from.under("study.skew"))
+    throw error(errc::bad_config, place_of(entry.origin) + ": study.skew." + rank + ": " + why);
   flow_reader{from, s}.read();
 }
 

@@ -383,7 +383,7 @@ void add_tables(std::vector<figure>& all) {
        .benefit =
            "what the flow of three kernels takes more than that of two: a launch, CSC-AG's read of its input and "
            "GEMM's load of the whole tensor. The table's 19 us are less than the launch of 25 us that (9) and "
-           "(10) save; without it ours would be 15 us here and 172 us at 32 768 KB, where the table has 181",
+           "(10) save; without it ours would be 12 us here and 170 us at 32 768 KB, where the table has 181",
        .gain = share});
   add_overlap(
       all, "4", "CSC-RS",
