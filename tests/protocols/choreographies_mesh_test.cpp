@@ -820,6 +820,12 @@ TEST_CASE("csc: blocks that lie beside each other are fetched at once, up to thr
       std::vector<int> rotation;
       for (int i = 1; i < ranks; ++i) rotation.push_back((r + i) % ranks);
       CHECK(read == rotation);
+      const program code = compile(lower_syncs(s), r, call_shape{7, {}, {}, {}, 1}, {});
+      CHECK(code.l0_bytes == 7 * s.players[static_cast<std::size_t>(r)].l0.size());
+      for (const instruction& i : code.lane(0, 0)) {
+        if (i.kind == step_kind::dma_get) CHECK(i.elements == 7u * static_cast<unsigned>(i.source_cells.count));
+        if (i.kind == step_kind::dma_put) CHECK(i.elements == 7u * static_cast<unsigned>(i.target_cells.count));
+      }
     }
     // Rank 0's blocks are the most that lie beside each other.
     if (ranks == 4) CHECK(lane_of(s, 0).size() == 6);
