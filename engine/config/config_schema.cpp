@@ -25,9 +25,6 @@ constexpr std::array schema{
         "where ranks sit: 8, 2x4 (servers x cards), 2x4x4 (x core groups), 2x2x4x1 (pods in front), 4+3; empty: flat; "
         "behind it, or alone, which switches reduce: :inside"},
     config_setting{"engine.nic_ports", integer, "1", "NIC ports of a server", 1, 64},
-    config_setting{"engine.card.l0", bytes, "1G",
-                   "L0 of a core group of the layout, for choreographies that use it (csc); whole pages of 8K"},
-    config_setting{"engine.card.l2", bytes, "64G", "L2 of a card of the layout, likewise"},
     config_setting{
         "engine.choreography", text, "auto",
         "of every collective that it offers; auto: the planner chooses; ^ring,bruck: but none of these; ^tree: none "
@@ -85,6 +82,9 @@ constexpr std::array schema{
                    16},
     config_setting{"engine.log_level", choice, "warn", "least severe message that is logged", 0, 0,
                    "trace|debug|info|warn|error|off"},
+    config_setting{"engine.card.l0", bytes, "1G",
+                   "L0 of a core group of the layout, for choreographies that use it (csc); whole pages of 8K"},
+    config_setting{"engine.card.l2", bytes, "64G", "L2 of a card of the layout, likewise"},
     config_setting{"engine.hccl.device", choice, "910b", "of planner hccl", 0, 0, "910b|910_93|310p"},
     config_setting{"engine.hccl.buffer", bytes, "200M", "of planner hccl: the CCL buffer"},
     config_setting{"engine.hccl.super_pod", boolean, "false", "of planner hccl: the servers are of one super-pod"},
