@@ -281,8 +281,10 @@ int study_flow::tiles_of(std::uint64_t share_bytes) const {
 
 void read_flow(const configuration& from, study_scenario& s) {
   if (from.nodes().empty()) {
+    // A dump says the defaults, too.
+    const configuration usual;
     for (const auto& [key, entry] : from.under("study.flow"))
-      if (entry.origin.from != config_origin::source::initial)
+      if (entry.value != usual.at("study.flow." + key).value)
         throw error(errc::bad_config, place_of(entry.origin) + ": study.flow." + key +
                                           " would do nothing: the study has no flow; say its nodes, [[study.node]]");
     return;
