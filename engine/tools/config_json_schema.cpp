@@ -169,7 +169,7 @@ known_words words_of_setting(std::string_view key) {
       return made;
     }
   if (key == "engine.choreography" || key == "engine.choreography_of.*" || key == "workload.run.choreography" ||
-      key == "study.job.choreography")
+      key == "study.job.choreography" || key == "study.node.choreography")
     return {choreographies(), true};
   if (key == "study.choreography") return {with(choreographies(), "hccl"), true};
   if (key == "workload.run.collective") return {collectives(true), false};
@@ -202,6 +202,9 @@ std::string config_json_schema() {
   json job = table("One table for each of the jobs that run at the same time.");
   job["required"] = {"calls"};
   members["study"]["properties"]["job"] = {{"type", "array"}, {"items", std::move(job)}};
+  json node = table("One table for each of the nodes of a flow, which the tiles pass in this order.");
+  node["required"] = {"kind"};
+  members["study"]["properties"]["node"] = {{"type", "array"}, {"items", std::move(node)}};
   for (const config_setting& s : config_schema()) add(document, s);
   // A collective's own choreography, by the collective's name.
   json& of = members["engine"]["properties"]["choreography_of"];
