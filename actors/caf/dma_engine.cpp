@@ -86,7 +86,7 @@ private:
     came_back(piece.number, true);
   }
 
-  void send(std::shared_ptr<const l2_access> piece) {
+  void send(const std::shared_ptr<const l2_access>& piece) {
     transfer_message out{{}, piece->there, 0, {}, {}, piece};
     if (!piece->reads && !take_up(out.what, *piece)) return came_back(piece->number, false);
     ways_.forward(std::move(out));

@@ -25,7 +25,7 @@ struct node_key {
   std::vector<node_kind> of;
 };
 const std::vector<node_key>& node_keys() {
-  using enum node_kind;
+  using enum study_node::kind;
   static const std::vector<node_key> all{{"from", {work, collective, sink}},
                                          {"holds", {source}},
                                          {"through", {work, sink}},
