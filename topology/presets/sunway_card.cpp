@@ -22,7 +22,8 @@
 // L2 is the bus' cross segment: every core group's memory holds a share of it (topology/machine/shared_segment.hpp). An access to the own share
 // passes the own DMA engine alone, one to another's the two ports and the ring segments between, hop by hop, in the direction that is shorter; not the
 // other core group's DMA engine, past which its memory is reached. So CSC's rotation matters: without it all fetch from one core group's
-// port at once (config/studies/csc_rotation.toml).
+// port at once (config/studies/csc_rotation.toml). In real runs with a layout, whose elements are actors and not times, the other core group's
+// DMA engine is who serves its share, and is passed.
 //
 // Structure: core_groups (4); host = 1 adds the host as the last rank, behind PCIe.
 #include "topology/presets/presets.hpp"
