@@ -17,7 +17,8 @@ namespace troupe {
 
 /// Of one call; what is not set comes from the engine.
 struct call_options {
-  /// From the call on. 0, as which negative ones count: it has passed, so what does not end at the first looks fails (errc::timed_out). A user's function (memory/types/types.hpp) that is under way then is waited for, by all whose buffers it may touch.
+  /// From the call on. A call that has not ended by then fails (errc::timed_out). 0 or less: it has passed, and only what ends at the first looks
+  /// still succeeds. A user's function (memory/types/types.hpp) that is under way at its end is waited for, by all whose buffers it may touch.
   std::optional<std::chrono::nanoseconds> deadline{};
   std::optional<determinism> level{};
   std::string choreography{};  ///< empty: the engine's; a name that cannot do it: errc::unsupported

@@ -14,8 +14,8 @@ struct flow_rehearsal {
 };
 
 /// Performs the flow by its nodes' own states, with all ranks alike: a part of a collective's output arrives when the same part of this rank's
-/// input is ready, and at once where this rank has no input. Which tiles a node takes next depends on nothing but their numbers (where tiles come as they arrive, only one-input nodes
-/// take them). So whether it comes to its end is the same in every order of events (Kahn 1974), and one rehearsal proves it.
+/// input is ready, and at once where this rank has no input. Which tiles a node takes next depends on nothing but their numbers; where tiles come as
+/// they arrive, only nodes of one input take them. So whether it comes to its end is the same in every order of events (Kahn 1974), and one rehearsal proves it.
 flow_rehearsal rehearse(const flow_plan& plan);
 
 }  // namespace troupe::actors

@@ -46,7 +46,8 @@ struct partitions {
 /// A part that never gets ready keeps the operation under way on all ranks: give it a deadline, whose error names the parts that lack.
 /// Every start counts as a call of its own, in the order of the rank's other calls; all ranks must call it with the same parts.
 ///
-/// Move-only; one that was never made, or was moved from, throws errc::invalid_argument when it is started or waited for. Must not outlive what it reads and writes. ready() and arrived() may be called by any threads; of the rest one thread at a time.
+/// Move-only; one that was never made, or was moved from, throws errc::invalid_argument when it is started or waited for. Must not outlive what it
+/// reads and writes. ready() and arrived() may be called by any threads; of the rest one thread at a time.
 class TROUPE_API partitioned {
 public:
   partitioned();

@@ -98,6 +98,15 @@ struct tally {
   }
 };
 
+/// For one_all_reduce(): cancels the request after so long, if it does at all.
+std::function<void(request&)> cancelling_after(std::chrono::microseconds pause, bool cancels) {
+  if (!cancels) return {};
+  return [pause](request& r) {
+    std::this_thread::sleep_for(pause);
+    r.cancel();
+  };
+}
+
 void one_all_reduce(communicator& c, std::size_t count, tally& to, call_options how = {},
                     const std::function<void(request&)>& meddle = {}) {
   auto data = std::make_unique<std::vector<float>>(count, static_cast<float>(c.rank() + 1));
@@ -337,11 +346,7 @@ TEST_CASE("operations cancelled at any moment: right or cancelled, and no buffer
           if (random() % 4 == 0) std::this_thread::sleep_for(std::chrono::microseconds(random() % 400));
           const bool cancels = random() % 4 == 0;
           const auto pause = std::chrono::microseconds(random() % 600);
-          one_all_reduce(c, 30'000, t, {}, [&](request& r) {
-            if (!cancels) return;
-            std::this_thread::sleep_for(pause);
-            r.cancel();
-          });
+          one_all_reduce(c, 30'000, t, {}, cancelling_after(pause, cancels));
         }
       });
       CHECK(t.hanging == 0);
@@ -726,11 +731,7 @@ TEST_CASE("csc on a card, cancelled, killed or late at any moment, while its pay
       for (int k = 0; k < 12; ++k) {
         const bool cancels = mischief == 0 && mine() % 3 == 0;
         const auto pause = std::chrono::microseconds(mine() % 900);
-        one_all_reduce(c, 30'000, t, {}, [&](request& r) {
-          if (!cancels) return;
-          std::this_thread::sleep_for(pause);
-          r.cancel();
-        });
+        one_all_reduce(c, 30'000, t, {}, cancelling_after(pause, cancels));
       }
     });
     CHECK(t.hanging == 0);
