@@ -128,6 +128,10 @@ public:
   basic_performer(const Code& code, int channel, const memory_map& memory, datatype type, const op& reduction,
                   bool any_order);
 
+  /// As if made anew, in the memory that it has.
+  void begin(const Code& code, int channel, const memory_map& memory, datatype type, const op& reduction,
+             bool any_order);
+
   /// Runs until nothing can go on. `mismatch`: a chunk has another size than the instruction expects (the sender performs a
   /// different call); nothing was written, and the performer must not be used any more.
   template <class Port>
@@ -258,7 +262,7 @@ private:
   // Lanes that wait no longer for another one, by number: those still to come in this round, and those of the next one.
   std::int32_t awakened_ = -1, awakened_again_ = -1;
   std::int32_t turned_ = -1;  ///< the lane of the round
-  bool any_order_;
+  bool any_order_ = false;
   /// What steps that carry bytes are performed with; code that makes its instructions has none.
   struct operands {
     datatype type;
@@ -549,11 +553,19 @@ void basic_performer<Code>::receive(Port& port, int lane, const Instruction& i, 
 template <class Code>
 basic_performer<Code>::basic_performer(const Code& code, int channel, const memory_map& memory, datatype type,
                                        const op& reduction, bool any_order)
-    : code_(&code),
-      lanes_(lane_storage<Code, lane_state>::make(code)),
-      any_order_(any_order && reduction.commutative && reduction.associative),
-      with_{type, memory, reduction} {
-  lanes_.resize(static_cast<std::size_t>(code.lanes_per_channel));
+    : code_(&code), lanes_(lane_storage<Code, lane_state>::make(code)), with_{type, memory, reduction} {
+  begin(code, channel, memory, type, reduction, any_order);
+}
+
+template <class Code>
+void basic_performer<Code>::begin(const Code& code, int channel, const memory_map& memory, datatype type,
+                                  const op& reduction, bool any_order) {
+  code_ = &code;
+  any_order_ = any_order && reduction.commutative && reduction.associative;
+  with_ = {type, memory, reduction};
+  awakened_ = awakened_again_ = turned_ = -1;
+  lanes_.assign(static_cast<std::size_t>(code.lanes_per_channel), lane_state{});
+  unfinished_ = 0;
   for (int l = 0; l < code.lanes_per_channel; ++l) {
     at(l).code = code.lane(channel, l);
     if (!at(l).code.empty()) ++unfinished_;

@@ -42,7 +42,7 @@ struct channel_state::port {
 
   const chunk* front(int lane, rank_t from) {
     link& l = find_link(a.in, lane, from);
-    const chunk* found = self.find_early(name(l, lane, from));
+    const chunk* found = l.here ? &*l.here : self.find_early(name(l, lane, from));
     coming = nullptr;
     if (found != nullptr && found->fingerprint != a.what->fingerprint) {
       a.mismatched = true;
@@ -81,7 +81,8 @@ struct channel_state::port {
 
   void consume(int lane, rank_t from) {
     link& l = find_link(a.in, lane, from);
-    const bool settled = self.drop_early(name(l, lane, from));
+    const bool settled = l.here ? l.here->settled : self.drop_early(name(l, lane, from));
+    l.here.reset();
     if (l.place != nullptr) outbox.withdraw_place(expected(l, lane, from, 0));  // it came before the place was offered
     l.place = nullptr;
     l.offered = l.cleared = false;
@@ -144,25 +145,55 @@ struct channel_state::port_in_time : port {
 
 // -- messages ---------------------------------------------------------------------------------------------------------
 
+/// Keeps the memory of the operation before.
+void channel_state::active::begin(std::shared_ptr<const assignment> next, int channel) {
+  lanes.begin(*next->code, channel, next->memory, next->type, next->reduction, next->any_order);
+  for (std::vector<link>* links : {&in, &out}) {
+    if (links->size() > most_kept_links) links->clear();
+    for (link& l : *links) {
+      const std::uint64_t name = l.name;
+      l = {};
+      l.name = name;
+    }
+  }
+  outstanding = 0;
+  mismatched = false;
+  what = std::move(next);
+}
+
+/// Of everything that is not its own.
+void channel_state::active::let_go() {
+  what = nullptr;
+  for (link& l : in) l.here.reset();
+}
+
 void channel_state::start(std::shared_ptr<const assignment> what, channel_outbox& out) {
   const operation_key key{what->epoch, what->peer, what->sending};
+  if (!spare_.empty()) {
+    spare_.mapped().begin(std::move(what), channel_);
+    spare_.key() = key;
+    auto added = active_.insert(std::move(spare_));
+    if (added.inserted) return advance(added.position, out);
+    spare_ = std::move(added.node);
+    return spare_.mapped().let_go();
+  }
   performer lanes{*what->code, channel_, what->memory, what->type, what->reduction, what->any_order};
   const auto [at, fresh] = active_.try_emplace(key, active{std::move(what), std::move(lanes), {}, {}, 0, false});
   if (fresh) advance(at, out);
 }
 
 void channel_state::on_chunk(chunk&& what, channel_outbox& out) {
-  const operation_key key = key_of_receiver(what);
-  const auto at = active_.find(key);
+  const auto at = find(key_of_receiver(what));
   if (at == active_.end()) return keep(std::move(what));
-  const auto lane = static_cast<int>(what.lane % lanes_of(at->second));
-  if (what.sequence < find_link(at->second.in, lane, what.source).next) return;  // came twice
-  keep(std::move(what));
+  link& l = find_link(at->second.in, static_cast<int>(what.lane % lanes_of(at->second)), what.source);
+  if (what.sequence < l.next) return;  // came twice
+  if (what.sequence == l.next) keep_next(l, std::move(what));
+  else keep(std::move(what));
   advance(at, out);
 }
 
 void channel_state::on_credit(const credit& what, channel_outbox& out) {
-  const auto at = active_.find(key_of_sender(what));
+  const auto at = find(key_of_sender(what));
   if (at == active_.end()) return;
   active& a = at->second;
   link& l = find_link(a.out, static_cast<int>(what.lane % lanes_of(a)), what.source);
@@ -182,11 +213,11 @@ void channel_state::came_back(active& a, link& l, std::uint32_t ahead) {
 }
 
 void channel_state::announced(const operation_key& which, channel_outbox& out) {
-  if (const auto at = active_.find(which); at != active_.end()) advance(at, out);
+  if (const auto at = find(which); at != active_.end()) advance(at, out);
 }
 
 void channel_state::transferred(const operation_key& which, int lane, channel_outbox& out) {
-  const auto at = active_.find(which);
+  const auto at = find(which);
   if (at == active_.end()) return;
   at->second.lanes.transferred(lane);
   advance(at, out);
@@ -224,6 +255,8 @@ std::vector<lane_wait> channel_state::waits(const operation_key& which) const {
 std::size_t channel_state::early_chunks() const {
   std::size_t total = 0;
   for (const auto& buffer : early_) total += buffer->size();
+  for (const auto& [key, a] : active_)
+    total += static_cast<std::size_t>(std::ranges::count_if(a.in, [](const link& l) { return l.here.has_value(); }));
   return total;
 }
 
@@ -253,20 +286,34 @@ void channel_state::advance(active_map::iterator at, channel_outbox& out) {
     return;
   }
   if (status == performer::status::performed && a.outstanding == 0) {
-    active_.erase(at);
+    a.let_go();
+    spare_ = active_.extract(at);
     out.performed(key);
   }
 }
 
+/// Most of the time there is one.
+channel_state::active_map::iterator channel_state::find(const operation_key& key) {
+  if (active_.size() != 1) return active_.find(key);
+  const auto only = active_.begin();
+  return only->first == key ? only : active_.end();
+}
+
+/// Few links are looked through faster than halved.
 channel_state::link& channel_state::find_link(std::vector<link>& links, int lane, rank_t peer) {
+  constexpr std::ptrdiff_t few = 8;
   const std::uint64_t name = static_cast<std::uint64_t>(lane) << 32 | static_cast<std::uint32_t>(peer);
-  auto at =
-      std::lower_bound(links.begin(), links.end(), name, [](const link& l, std::uint64_t n) { return l.name < n; });
-  if (at == links.end() || at->name != name) {
-    at = links.emplace(at);
-    at->name = name;
+  auto first = links.begin(), last = links.end();
+  while (last - first > few) {
+    const auto middle = first + (last - first) / 2;
+    (middle->name < name ? first : last) = middle;
   }
-  return *at;
+  while (first != last && first->name < name) ++first;
+  if (first == links.end() || first->name != name) {
+    first = links.emplace(first);
+    first->name = name;
+  }
+  return *first;
 }
 
 // -- early chunks -----------------------------------------------------------------------------------------------------
@@ -286,6 +333,17 @@ void channel_state::keep(chunk&& what) {
   const std::size_t capacity = early_.empty() ? first_early_capacity : early_.back()->capacity() * 2;
   early_.push_back(std::make_unique<packet_buffer<chunk>>(capacity));
   static_cast<void>(early_.back()->put(key, std::move(what)));
+}
+
+/// The same of the one that its lane takes next: it need not be looked for.
+void channel_state::keep_next(link& l, chunk&& what) {
+  if (l.here) {
+    if (l.here->announced && !what.announced) l.here = std::move(what);
+    return;  // else it came twice
+  }
+  const packet_key key{what.epoch, static_cast<std::uint32_t>(what.source), what.lane, what.sequence};
+  if (find_early(key) != nullptr) keep(std::move(what));  // the first of the two came before the operation began
+  else l.here = std::move(what);
 }
 
 chunk* channel_state::find_early(const packet_key& key) {

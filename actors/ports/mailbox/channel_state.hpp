@@ -22,8 +22,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <unordered_map>
-#include <unordered_set>
 #include <vector>
 
 #include "memory/arena.hpp"
@@ -126,6 +126,7 @@ private:
     std::byte* place = nullptr;   ///< in links: where chunk `next` may be received, if it is not there yet
     bool offered = false;         ///< in links: a place for it
     bool cleared = false;         ///< in links: chunk `next`, which was announced
+    std::optional<chunk> here;    ///< in links: chunk `next`, if it came when the operation had begun
   };
   struct active {
     std::shared_ptr<const assignment> what;
@@ -133,6 +134,8 @@ private:
     std::vector<link> in, out;      ///< sorted by name
     std::uint32_t outstanding = 0;  ///< chunks sent and not given back
     bool mismatched = false;
+    void begin(std::shared_ptr<const assignment> next, int channel);
+    void let_go();
   };
   struct port;
   struct port_in_time;
@@ -140,12 +143,17 @@ private:
 
   using active_map = std::unordered_map<operation_key, active, operation_key_hash>;
 
+  /// Links beyond these are made anew by the next operation.
+  static constexpr std::size_t most_kept_links = 64;
+
   static link& find_link(std::vector<link>& links, int lane, rank_t peer);
+  active_map::iterator find(const operation_key& key);
   void advance(active_map::iterator at, channel_outbox& out);
   void keep(chunk&& what);
   chunk* find_early(const packet_key& key);
   static void came_back(active& a, link& l, std::uint32_t ahead);
   bool drop_early(const packet_key& key);
+  void keep_next(link& l, chunk&& what);
   void drop_job(const operation_key& key);
   std::uint32_t lanes_of(const active& a) const { return static_cast<std::uint32_t>(a.what->code->lanes_per_channel); }
 
@@ -154,6 +162,7 @@ private:
   arena* slots_;
   std::size_t least_placed_;
   active_map active_;
+  active_map::node_type spare_;  ///< of the last that was performed, for the next, which allocates nothing then
   std::vector<std::unique_ptr<packet_buffer<chunk>>>
       early_;  ///< one in normal times; larger ones are added under pressure
 };
