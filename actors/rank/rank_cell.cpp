@@ -71,7 +71,15 @@ void rank_cell::notify(bool urgent) {
   if (urgent) urgent_.store(true);
   if (const holder by = held_.load(); by != holder::nobody)
     if (by != holder::call || !urgent || !call_has_ended()) return wake_holder();
-  if (urgent || pending_.load()) summon(urgent);
+  if ((urgent || pending_.load()) && !comes_back()) summon(urgent);
+}
+
+/// Whether its caller only yields: it looks at the inbox then, unless this thread does what there is to do before. That pays on the same core only,
+/// which the caller cannot have meanwhile, and in whose cache the rank's state is. @pre W1, and nobody has the turn
+bool rank_cell::comes_back() noexcept {
+  if (returning_.load() == 0) return false;
+  if (yields_on_.load(std::memory_order_relaxed) == current_core()) visits::add(*this);
+  return true;
 }
 
 /// Whether the call that has the turn, as this thread saw it, has given it back (end_turn_at_rest()), perhaps before it could see that a message
@@ -250,7 +258,7 @@ void rank_cell::end_turn(care of_rest) noexcept {
   if (!pending && !state_.has_ended() && !state_.has_arrivals() && !broke_down_) [[likely]] {
     if (pending_.load(std::memory_order_relaxed)) pending_.store(false);
     held_.exchange(holder::nobody);
-    if (urgent_.load() && !inbox_.empty() && !visits::add(*this)) summon(true);
+    if (urgent_.load() && !inbox_.empty() && !comes_back() && !visits::add(*this)) summon(true);
     return;
   }
   if (pending_.load(std::memory_order_relaxed) != pending) pending_.store(pending);
@@ -258,6 +266,7 @@ void rank_cell::end_turn(care of_rest) noexcept {
   if (state_.has_ended()) ended = state_.take_ended();
   std::shared_ptr<operation_parts> arrivals = state_.has_arrivals() ? state_.take_arrivals() : nullptr;
   const bool again = broke_down_;
+  if (of_rest == care::left && returning_.load() > 0) of_rest = care::none;
   doorbell* const nic = pending ? out_->take_nic_to_wake() : nullptr;
   if ((pending || again) && of_rest != care::none) unattended.store(of_rest);
   const bool deserted = of_rest == care::left && state_.on_board() != nullptr;
@@ -267,7 +276,7 @@ void rank_cell::end_turn(care of_rest) noexcept {
   if (const bool urgent = urgent_.load(); (urgent || pending) && !inbox_.empty()) {
     // Else this thread is going to look once more; after what callers do in callbacks, for which nothing urgent waits.
     const bool tells = arrivals != nullptr || !ended.empty();
-    if ((urgent && tells) || !visits::add(*this)) summon(urgent);
+    if (!comes_back() && ((urgent && tells) || !visits::add(*this))) summon(urgent);
   } else if (deserted) wake_caller();
   if (again && of_rest != care::timed) [[unlikely]]
     host_->attend(*this);

@@ -45,6 +45,13 @@ namespace troupe::actors {
 
 class rank_cell;
 
+/// What a caller waits for; unknown: for something.
+struct awaited {
+  std::span<const operation_ptr> ops{};
+  const completion* done = nullptr;
+  bool is_known() const { return !ops.empty() || done != nullptr; }
+};
+
 /// What a rank needs of the threads around it. Any thread.
 class rank_host {
 public:
@@ -284,9 +291,13 @@ private:
   bool drive_alone() noexcept;
   bool look_at_group() noexcept;
   bool look_at_watched() noexcept;
-  bool help_in_turn(steady_time until, std::span<const operation_ptr> ops = {});
+  bool has_ended(const awaited& what) const;
+  bool help_in_turn(steady_time until, const awaited& what = {});
   bool help_one() noexcept;
-  bool look_again() noexcept;
+  enum class looked : std::uint8_t { nothing, moved, turn_lost };
+  looked look_again(const awaited& what) noexcept;
+  bool yield_turn(bool& yielded) noexcept;
+  bool comes_back() noexcept;
   bool sleep_on_board(steady_time until);
   void learn(std::chrono::nanoseconds slept);
 
@@ -299,6 +310,8 @@ private:
   std::atomic<bool> deserted_{
       false};  ///< the turn was given back with an operation on the board, to whoever comes first
   std::atomic<int> waiters_{0};
+  std::atomic<int> returning_{0};   ///< callers that have given the turn away for a yield, and see to what is left then
+  std::atomic<int> yields_on_{-1};  ///< the core of the last of them
   std::atomic<int> tenders_{0};
   std::mutex waiting_mutex_;       // next to a sleep or a wake-up
   std::vector<parker*> sleepers_;  ///< callers, the first to come first

@@ -31,7 +31,7 @@ void rank_cell::help(const completion& done, steady_time until) {
   wait_course course{{std::min(eager_looks, waiting_.spin)}, 0};
   while (!done.done()) {
     if (try_turn()) {
-      if (!help_in_turn(until)) return;
+      if (!help_in_turn(until, awaited{.done = &done})) return;
       course.restart();
     } else {
       if (course.next() == wait_course::step::sleep) return;
@@ -48,25 +48,35 @@ void rank_cell::submit_and_help(std::span<const operation_ptr> ops) {
     for (const operation_ptr& op : ops) submit(op);
     if (in_callback()) return;
   } else {
-    drain();
-    for (const operation_ptr& op : ops) {
-      enter(op);
-      begin_queued();
+    {
+      const visits others{*this};
+      drain();
+      for (const operation_ptr& op : ops) {
+        enter(op);
+        begin_queued();
+      }
     }
-    if (!help_in_turn(no_deadline, ops)) return;
+    if (!help_in_turn(no_deadline, awaited{.ops = ops})) return;
   }
-  while (!done() && try_turn() && help_in_turn(no_deadline, ops)) {}
+  while (!done() && try_turn() && help_in_turn(no_deadline, awaited{.ops = ops})) {}
 }
 
-/// Until an operation has ended, or all of `ops`; gives the turn back. False: it takes long, or there is nothing to turn. @pre held
-bool rank_cell::help_in_turn(steady_time until, std::span<const operation_ptr> ops) {
+/// Whether somebody is to be told now, or was.
+bool rank_cell::has_ended(const awaited& what) const {
+  if (state_.has_arrivals() || (what.done != nullptr && what.done->done())) return true;
+  return what.ops.empty() ? state_.has_ended() : state_.have_ended(what.ops);
+}
+
+/// Until an operation has ended, or `what` has; gives the turn back. False: it takes long, or there is nothing to turn. @pre held
+bool rank_cell::help_in_turn(steady_time until, const awaited& what) {
   bool later = false;
   begin_queued();  // what was to be begun by the attendant, which is only now being woken
   while (true) {
     turn();
-    const bool ended = state_.has_arrivals() || (ops.empty() ? state_.has_ended() : state_.have_ended(ops));
-    if (ended || !state_.pending() || (until != no_deadline && clock::now() >= until)) break;
-    if (look_again()) continue;
+    if (has_ended(what) || !state_.pending() || (until != no_deadline && clock::now() >= until)) break;
+    const auto found = look_again(what);
+    if (found == looked::turn_lost) return false;
+    if (found == looked::moved) continue;
     later = state_.on_board() == nullptr || !sleep_on_board(until);
     if (later) break;
   }
@@ -86,41 +96,72 @@ bool rank_cell::help_one() noexcept {
   }
 }
 
-/// Looks for as long as that has paid lately. True: something has moved.
-bool rank_cell::look_again() noexcept {
+/// Gives the turn away for a yield, so that whoever has the core meanwhile does at once what follows for this rank from what it sends: an operation then
+/// needs about one turn of the core a rank, and not one a message. False: somebody else has the rank's turn, and keeps it.
+bool rank_cell::yield_turn(bool& yielded) noexcept {
+  yields_on_.store(current_core(), std::memory_order_relaxed);
+  returning_.fetch_add(1);
+  end_turn(care::none);
+  yielded = yield_core();
+  bool held = try_turn();
+  for (wait_course course{{eager_looks, waiting_.yields}}; !held && yielded; held = try_turn()) {
+    const auto step = course.next();
+    if (step == wait_course::step::sleep) break;
+    if (step == wait_course::step::yield) yielded = yield_core();
+    else pause_core();
+  }
+  returning_.fetch_sub(1);
+  if (held || (held = try_turn())) return true;
+  // Who has it may have seen that this thread was coming back, and have left the rest to it.
+  unattended.store(care::left);
+  host_->unattended(*this);
+  return false;
+}
+
+/// Looks for as long as that has paid lately.
+rank_cell::looked rank_cell::look_again(const awaited& what) noexcept {
+  const auto moved_if = [](bool moved) { return moved ? looked::moved : looked::nothing; };
   const bool board = state_.on_board() != nullptr && !state_.on_board()->stalled;
   // Threads that look would keep the NIC's from what they wait for, and so would those that yield: its thread is woken, they are not.
-  if (!board && state_.gives_way_to_nic()) return !inbox_.empty();
+  if (!board && state_.gives_way_to_nic()) return moved_if(!inbox_.empty());
   board_port* const port = state_.port();
   shared_cores* const cores = port != nullptr ? &port->board().cores() : nullptr;
   const rank_t here = port != nullptr ? port->rank() : rank();
   if (cores != nullptr) cores->note(here);
   wait_course course{{board ? std::max(spin_, 1) : spin_, waiting_.yields}};
   const bool watches = state_.watches_pairs();
+  const bool leaves_turn = what.is_known() && visits_ && !board && !watches;
   bool helped = false;  // right before: there is nothing new
   for (auto step = course.next(); step != wait_course::step::sleep; step = course.next()) {
-    if (!inbox_.empty()) return true;
-    if (board && advance()) return true;
-    if (watches && look_at_watched()) return true;
+    if (!inbox_.empty()) return looked::moved;
+    if (board && advance()) return looked::moved;
+    if (watches && look_at_watched()) return looked::moved;
     // One thread may drive several ranks, so it must not wait for what it has left itself.
     const int i = course.taken() - 1;
-    if (i == eager_looks && cores != nullptr && cores->is_shared(here) && !leaver_.leave(*cores, here)) return false;
+    if (i == eager_looks && cores != nullptr && cores->is_shared(here) && !leaver_.leave(*cores, here))
+      return looked::nothing;
     if (i % 16 == 0 || step == wait_course::step::yield) {
-      if (!helped && help_one()) return true;
+      if (!helped && help_one()) return looked::moved;
       if (i % 64 == 0) host_->help_unattended(*this);
     }
     // What comes in frames may come from a process of which nobody knows that it shares this core.
     const bool gives_way = step == wait_course::step::yield || (!board && i >= eager_looks && core_is_crowded());
-    if (gives_way) {
+    if (gives_way && leaves_turn) {
+      bool yielded = false;
+      if (!yield_turn(yielded)) return looked::turn_lost;
+      if (has_ended(what) || !state_.pending() || state_.on_board() != nullptr || state_.watches_pairs())
+        return looked::moved;
+      if (!yielded) return moved_if(!inbox_.empty());
+    } else if (gives_way) {
       if (watches) state_.offer_watched();
-      if (!yield_core()) return false;
+      if (!yield_core()) return looked::nothing;
     } else if (step == wait_course::step::pause) {
       pause_core();
     }
     helped = gives_way && !board;
-    if (helped && help_one()) return true;
+    if (helped && help_one()) return looked::moved;
   }
-  return false;
+  return looked::nothing;
 }
 
 /// Sleeps until the rank is written to. False: for long.
@@ -247,7 +288,7 @@ rank_cell* rank_cell::gathering::drive() {
 /// One rank, whose peers are other threads' or processes': it is turned as for a blocking call. False: something is still under way. @pre held
 bool rank_cell::drive_alone() noexcept {
   do turn();
-  while (state_.pending() && (state_.watches_alone() ? look_at_group() : look_again()));
+  while (state_.pending() && (state_.watches_alone() ? look_at_group() : look_again({}) == looked::moved));
   const bool attend = state_.on_board() != nullptr, all = !state_.pending();
   end_turn(attend ? care::none : care::left);
   if (attend) host_->attend(*this);

@@ -13,6 +13,15 @@
 
 namespace troupe {
 
+/// Where the calling thread is; it may have been moved since. −1: unknown. Some nanoseconds.
+inline int current_core() noexcept {
+#if defined(__linux__)
+  return ::sched_getcpu();
+#else
+  return -1;
+#endif
+}
+
 /// Any thread. Its words are hints: a thread may have been moved since.
 class shared_cores {
 public:
@@ -24,7 +33,7 @@ public:
   shared_cores(int threads, entry* entries) : entries_(entries), threads_(threads) {}
 
   /// Thread `me` is at work. Some nanoseconds; writes only when it has been moved.
-  void note(int me) { note(me, current()); }
+  void note(int me) { note(me, current_core()); }
   void note(int me, int core) {
     std::atomic<int>& mine = entries_[me].core_and_one;
     if (mine.load(std::memory_order_relaxed) != core + 1) mine.store(core + 1, std::memory_order_relaxed);
@@ -62,15 +71,6 @@ private:
       if (i != me && entries_[i].core_and_one.load(std::memory_order_relaxed) == mine) return true;
     return false;
   }
-  /// −1: unknown.
-  static int current() {
-#if defined(__linux__)
-    return ::sched_getcpu();
-#else
-    return -1;
-#endif
-  }
-
   entry* entries_;
   int threads_;
 };

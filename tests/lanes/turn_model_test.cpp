@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A model of a rank's turn being given back (rank_cell.hpp) while a peer writes to the rank and a caller of it is falling asleep: neither a
 // message that moves something nor an operation on the board is left to nobody. All accesses of the first model are sequentially consistent; in
-// the second one a store is not.
+// the second one a store is not. The third one is of a caller that gives the turn away while it yields.
 
 #include <doctest/doctest.h>
 
@@ -253,4 +253,126 @@ TEST_CASE("model of the turn: a call that ends at rest and an urgent message do 
     breaks(r);
     CHECK(!explore(r).wrong.empty());
   }
+}
+
+// -- a caller that yields -------------------------------------------------------------------------------------------------
+
+namespace {
+
+/// Each may be broken.
+struct yield_rules {
+  bool says_left = true;           ///< a caller that does not get the turn back says that something is left …
+  bool returned_before_it = true;  ///< … when nobody can take it for coming back any more
+};
+
+/// A caller gives the turn away for a yield (rank_cell::yield_turn()), with an operation that messages move; two peers each leave one, and may do
+/// what follows from it. What is said to be left the attendant adopts, which reads the inbox.
+struct yield_state {
+  std::uint8_t caller = 0, peer[2] = {0, 0}, worker = 0;  ///< next step of each
+  std::uint8_t held = 1, returning = 0, messages = 0, left = 0;
+  std::uint8_t job = 0;  ///< the rank is in the scheduler's queue
+  std::uint8_t cares =
+      0;  ///< who leaves the rest to others, as read when it was about to give the turn back: bit by thread
+};
+
+bool take(yield_state& s) {
+  if (s.held) return false;
+  s.held = 1;
+  s.left = 0;
+  return true;
+}
+
+/// Of somebody else than the caller, from the turn on; step by step. False: it is over.
+bool turn_and_go(yield_state& s, std::uint8_t step, std::uint8_t me) {
+  switch (step) {
+    case 0: s.messages = 0; return true;
+    case 1: s.cares = static_cast<std::uint8_t>(s.returning ? s.cares & ~me : s.cares | me); return true;
+    case 2:
+      if (s.cares & me) s.left = 1;
+      return true;
+    case 3: s.held = 0; return true;
+    default:
+      if (s.messages && !s.returning) s.job = 1;
+      return false;
+  }
+}
+
+model::outcome explore(const yield_rules& r) {
+  constexpr std::uint8_t with_turn = 9, without = 10;
+  const auto caller = [&r](yield_state& s, int choice) {
+    if (choice != 0) return false;
+    switch (s.caller) {
+      case 0: s.returning = 1; break;
+      case 1: s.held = 0; break;
+      case 2: s.caller = take(s) ? 4 : 2; break;  // to step 5 or 3
+      case 3:
+        if (!r.returned_before_it) s.left = 1;
+        else s.returning = 0;
+        break;
+      case 4: s.caller = take(s) ? 5 : 6; break;  // to step 6 or 7
+      case 5: s.returning = 0; break;
+      case 6:
+        s.messages = s.returning = 0;
+        s.caller = with_turn;
+        return true;
+      case 7:
+        if (!r.returned_before_it) s.returning = 0;
+        else if (r.says_left) s.left = 1;
+        s.caller = without;
+        return true;
+      default: return false;
+    }
+    ++s.caller;
+    return true;
+  };
+  const auto peer = [](int which) {
+    return [which](yield_state& s, int choice) {
+      constexpr std::uint8_t over = 20;
+      std::uint8_t& at = s.peer[which];
+      const bool chooses = at == 3;
+      if (at == over || choice > (chooses ? 1 : 0)) return false;
+      switch (at) {
+        case 0: s.messages = 1; break;
+        case 1:
+          if (s.held) at = over - 1;  // who has the turn sees it
+          break;
+        case 2:
+          if (!s.returning) s.job = 1, at = over - 1;
+          break;
+        case 3:
+          if (choice == 1 || !take(s)) at = over - 1;
+          break;
+        default:
+          if (!turn_and_go(s, static_cast<std::uint8_t>(at - 4), static_cast<std::uint8_t>(1 << which))) at = over - 1;
+      }
+      ++at;
+      return true;
+    };
+  };
+  const auto worker = [](yield_state& s, int choice) {
+    if (choice != 0 || (s.worker == 0 && !s.job)) return false;
+    if (s.worker == 0) {
+      s.job = 0;
+      s.worker = take(s) ? 1 : 0;
+      return true;
+    }
+    s.worker = turn_and_go(s, static_cast<std::uint8_t>(s.worker - 1), 4) ? static_cast<std::uint8_t>(s.worker + 1) : 0;
+    return true;
+  };
+  return model::explore<yield_state>(
+      {}, {{"caller", caller}, {"first", peer(0)}, {"second", peer(1)}, {"worker", worker}},
+      [](const yield_state&) { return std::string{}; },
+      [](const yield_state& s) {
+        return std::string{s.caller == with_turn || s.left ? "" : "nobody sees to what is left"};
+      });
+}
+
+}  // namespace
+
+TEST_CASE("model of the turn: what happens while a caller yields is the caller's, or is left to somebody") {
+  const auto found = explore(yield_rules{});
+  CHECK_MESSAGE(found.wrong.empty(), model::told(found));
+  CHECK(found.states > 100);
+  CHECK(!explore(yield_rules{.says_left = false}).wrong.empty());
+  CHECK(!explore(yield_rules{.returned_before_it = false}).wrong.empty());
 }
