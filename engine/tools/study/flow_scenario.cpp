@@ -269,7 +269,14 @@ std::string study_node::at(std::string_view key) const {
 
 int study_flow::tiles_of(std::uint64_t share_bytes) const {
   auto unit = static_cast<std::uint64_t>(cores);
-  for (const study_node& n : nodes) unit = std::lcm(unit, static_cast<std::uint64_t>(std::max(1, n.parts)));
+  for (const study_node& n : nodes) {
+    unit = std::lcm(unit, static_cast<std::uint64_t>(std::max(1, n.parts)));
+    if (unit > most_tiles_of_share)
+      throw error(errc::bad_config, "a share has to be cut into more than " + std::to_string(most_tiles_of_share) +
+                                        " tiles, so that each part of every collective is whole tiles (parts of " +
+                                        n.name +
+                                        " and of the nodes before it); take numbers of parts with common factors");
+  }
   const std::uint64_t least = (share_bytes + tile_bytes - 1) / tile_bytes;
   const std::uint64_t units = std::max<std::uint64_t>(1, (least + unit - 1) / unit);
   if (units > most_tiles_of_share / unit)
