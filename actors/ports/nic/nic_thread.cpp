@@ -55,8 +55,7 @@ nic_queue::posted nic_queue::post(const nic_posting& what) {
     return all_->complete(what.epoch, what.posters()) ? posted::complete : posted::well;
   }
   to_->start();
-  if (words_.write_available() <= most_posted) return posted::full;  // the rest is for recalls
-  words_.push(word{false, what});
+  if (!words_.post(what)) return posted::full;
   to_->ring(*this);
   return all_->complete(what.epoch, what.posters()) ? posted::complete : posted::well;
 }
@@ -69,12 +68,7 @@ void nic_queue::recall(std::uint64_t communicator, epoch_t epoch, rank_t rank) {
     to_->bell().note();
     return to_->bell().wake();  // it looks after the answer
   }
-  word w;
-  w.recalls = true;
-  w.what.communicator = communicator;
-  w.what.epoch = epoch;
-  w.what.rank = rank;
-  words_.push(w);
+  words_.recall(communicator, epoch, rank);
   to_->ring(*this);
   bell().wake();
 }
@@ -150,14 +144,7 @@ bool nic_thread::take_words() {
 }
 
 void nic_thread::read(nic_queue& from) {
-  nic_queue::word w;
-  while (from.words_.pop(w)) {
-    if (w.recalls) desk_->recall(from, w.what.communicator, w.what.epoch, w.what.rank, now());
-    else {
-      most_ranks_ = std::max(most_ranks_, w.what.posters());
-      desk_->post(from.shared_from_this(), std::move(w.what));
-    }
-  }
+  most_ranks_ = std::max(most_ranks_, from.words_.read(*desk_, from.shared_from_this(), now()));
 }
 
 /// @pre locked

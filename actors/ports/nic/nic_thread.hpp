@@ -3,9 +3,8 @@
 // The thread that performs a process's NIC, and the ranks' queues to it. Of several processes of a host one's thread performs for all, and the others'
 // tell their ranks what it says (nic_between.hpp).
 //
-// A rank writes words (a posting, or that it wants its memory back) into a queue of its own: bounded, one writer at a time (whoever has the
-// rank's turn) and one reader, so Boost.Lockfree's spsc_queue. Then it *rings*: a queue that is not on the thread's list of those that
-// rang is put there. So the thread looks at one word however many ranks there are. Who completes an operation (nic_arrivals.hpp), or recalls
+// A rank writes words (a posting, or that it wants its memory back) into a queue of its own (nic_words.hpp). Then it *rings*: a queue that is not on
+// the thread's list of those that rang is put there. So the thread looks at one word however many ranks there are. Who completes an operation (nic_arrivals.hpp), or recalls
 // one, wakes the thread if it sleeps; the others' postings can wait for that.
 // What ends is told on the rank's turn, which the thread takes if it is free; else it leaves a word in the rank's inbox. So the
 // outcome of an operation is there when its caller looks, and callbacks run on this thread.
@@ -28,11 +27,10 @@
 #include <mutex>
 #include <thread>
 
-#include <boost/lockfree/spsc_queue.hpp>
-
 #include "actors/ports/nic/nic_arrivals.hpp"
 #include "actors/ports/nic/nic_between.hpp"
 #include "actors/ports/nic/nic_desk.hpp"
+#include "actors/ports/nic/nic_words.hpp"
 #include "actors/waiting/doorbell.hpp"
 
 namespace troupe::actors {
@@ -42,8 +40,7 @@ class nic_thread;
 /// A rank's end. One thread at a time: whoever has the rank's turn.
 class nic_queue : public nic_client, public std::enable_shared_from_this<nic_queue> {
 public:
-  /// Operations that a rank may have posted, each with a word more for its recall.
-  static constexpr std::size_t most_posted = 32;
+  static constexpr std::size_t most_posted = nic_words::most_posted;
 
   /// @param to outlives what is under way @param all of the rank's communicator; outlives the calls
   /// @param elsewhere another process's NIC performs, and this is the way to it; outlives the calls. Null: this one's
@@ -63,14 +60,10 @@ public:
 
 private:
   friend class nic_thread;
-  struct word {
-    bool recalls = false;
-    nic_posting what;
-  };
   nic_thread* to_;
   nic_arrivals* all_;
   nic_between* elsewhere_;
-  boost::lockfree::spsc_queue<word, boost::lockfree::capacity<2 * most_posted>> words_;
+  nic_words words_;
   std::atomic<bool> rung_{false};    ///< on the list
   std::shared_ptr<nic_queue> self_;  ///< while it is
   nic_queue* next_rung_ = nullptr;
