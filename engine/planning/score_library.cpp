@@ -121,20 +121,11 @@ bool lowered_score::agrees() {
 
 /// The proof is for short blocks, of which some messages are one packet and some are several. @param as notes, or the same with its buffers in one place
 std::string lowered_score::why_no_descriptors(const score& as) {
-  constexpr std::size_t packet_elements = 1;
+  // What is cheap comes first.
   const auto places = offload::behind_one_nic(*notes);
-  const offload::compile_options how{credits_, places, packet_elements};
-  std::string why = offload::why_not_offloaded(*notes, how);
-  if (!why.empty()) return why;
+  if (std::string why = offload::why_not_offloaded(*notes, {credits_, places, 1}); !why.empty()) return why;
   if (!verified(1)->ok()) return "the verifier found a fault: " + to_string(*verified(1)->first_fault);
-  const std::size_t each = static_cast<std::size_t>(notes->parts) + 1;
-  // Some have nothing, and some not as much as there are parts.
-  std::vector<std::size_t> counts;
-  if (!notes->uniform)
-    for (std::size_t block = 0; block < static_cast<std::size_t>(block_count(notes->what, notes->ranks)); ++block)
-      counts.push_back(block % 4 == 1 ? 0 : each + block % 3 - 1);
-  const call_shape few{each, counts, {}, {}, sizeof(double)};
-  return offload::why_not_the_score({as, *verified(1), few}, offload::compile(*notes, few, how), packet_elements);
+  return offload::why_not_performed(*notes, as, *verified(1), credits_);
 }
 
 const std::string& lowered_score::why_not_offloaded() {

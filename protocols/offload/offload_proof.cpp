@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "protocols/offload/descriptor_form.hpp"
+#include "protocols/offload/offload_compiler.hpp"
 #include "protocols/perform/symbolic_memory.hpp"
 
 namespace troupe::offload {
@@ -343,6 +344,20 @@ std::string why_not_the_score(const proof_subject& what, std::span<const rank_pr
     return (it ? it->at_fault() : std::string{}) + first.what;
   }
   return {};
+}
+
+std::string why_not_performed(const score& notes, const score& as, const verdict& verified, int credits) {
+  constexpr std::size_t packet_elements = 1;
+  const auto places = behind_one_nic(notes);
+  const std::size_t each = static_cast<std::size_t>(notes.parts) + 1;
+  // Some have nothing, and some not as much as there are parts.
+  std::vector<std::size_t> counts;
+  if (!notes.uniform)
+    for (std::size_t block = 0; block < static_cast<std::size_t>(block_count(notes.what, notes.ranks)); ++block)
+      counts.push_back(block % 4 == 1 ? 0 : each + block % 3 - 1);
+  const call_shape few{each, counts, {}, {}, sizeof(double)};
+  return why_not_the_score({as, verified, few}, compile(notes, few, {credits, places, packet_elements}),
+                           packet_elements);
 }
 
 }  // namespace troupe::offload

@@ -25,5 +25,8 @@ namespace troupe::offload {
 /// @param packet_elements with which they were compiled
 std::string why_not_the_score(const proof_subject& what, std::span<const rank_program> programs,
                               std::size_t packet_elements = 1);
+/// The same of the descriptors of all ranks behind one NIC, compiled for blocks of a few elements, some with none where blocks differ in size.
+/// @pre why_not_offloaded() is empty with that many credits @param as the score, with `in_place` set where only the root's call is
+std::string why_not_performed(const score& notes, const score& as, const verdict& verified, int credits);
 
 }  // namespace troupe::offload
