@@ -3,53 +3,16 @@
 
 #include <doctest/doctest.h>
 
-#include <algorithm>
 #include <string>
-#include <string_view>
 #include <vector>
 
-#include "engine/tools/simulate/campaign.hpp"
 #include "engine/world/division_state.hpp"
 #include "memory/error.hpp"
-#include "protocols/choreographies/choreography.hpp"
+#include "tests/simulation/scenarios.hpp"
 
-using namespace troupe;
-using namespace troupe::simulate;
+using namespace simulation_test;
 
 namespace {
-
-campaign_options seeds(std::uint64_t first, std::uint64_t last) {
-  campaign_options o;
-  o.first = first;
-  o.last = last;
-  o.threads = 2;
-  o.most_failures = 3;
-  return o;
-}
-
-void check_all_right(const campaign_options& o) {
-  const campaign_result r = run_campaign(o);
-  for (const failing_seed& f : r.failures) FAIL_CHECK("seed " << f.seed << ": " << f.fault);
-  CHECK(r.seeds == o.last - o.first + 1);
-  CHECK(r.performed > 0);
-}
-
-/// All ranks call it, by that way.
-item collective_item(int id, collective what, std::size_t count, const way& how) {
-  item it;
-  it.id = id;
-  it.what.what = what;
-  it.what.type = datatype::i32;
-  it.what.count = count;
-  it.how = how;
-  return it;
-}
-
-int choreography_named(std::string_view wanted) {
-  const auto all = all_choreographies();
-  return static_cast<int>(std::find_if(all.begin(), all.end(), [&](const auto* c) { return c->name == wanted; }) -
-                          all.begin());
-}
 
 /// All ranks are divided by these colors and keys, and each part performs an all-reduce.
 item split_item(int id, const std::vector<std::int32_t>& divided, const way& how) {
@@ -75,29 +38,6 @@ scenario splitting() {
   quick.port = port_kind::ll;
   s.items = {split_item(0, {1, 5, 0, 0, 1, -5, 1, 5}, quick), collective_item(1, collective::all_reduce, 5, way{})};
   return s;
-}
-
-simulation_result told(scenario s, std::uint64_t seed, mutant broken = mutant::none) {
-  plan_source plans;
-  simulation_options options;
-  options.trace = true;
-  options.broken = broken;
-  s.seed = seed;
-  return simulation(s, plans, options).run();
-}
-
-bool tells(const simulation_result& r, std::string_view text) {
-  return std::any_of(r.trace.begin(), r.trace.end(),
-                     [&](const std::string& line) { return line.find(text) != std::string::npos; });
-}
-
-/// The scenario under many schedules.
-void check_schedules(scenario s, std::uint64_t schedules) {
-  plan_source plans;
-  for (s.seed = 1; s.seed <= schedules; ++s.seed) {
-    const simulation_result r = simulation(s, plans).run();
-    REQUIRE_MESSAGE(r.ok(), "schedule " << s.seed << ": " << r.fault);
-  }
 }
 
 }  // namespace
@@ -233,7 +173,7 @@ TEST_CASE("faults are named, and an unknown name gets a suggestion") {
 
 TEST_CASE("ranks that split have communicators of their own, in which they go on beside the whole and after it") {
   check_schedules(splitting(), 500);
-  const simulation_result r = told(splitting(), 1);
+  const simulation_result r = told_run(splitting(), 1);
   CHECK(r.failed == 0);
   CHECK(r.performed == 4 + 4 + 4);
   CHECK(tells(r, "world.split0(1): rank 2 takes its place"));
@@ -255,7 +195,7 @@ TEST_CASE("whatever happens to a split, who has its part hears of those who neve
       CAPTURE(name(what));
       CAPTURE(after);
       check_schedules(s, 60);
-      for (std::uint64_t seed = 1; seed <= 30; ++seed) gave_up += tells(told(s, seed), "never takes its place");
+      for (std::uint64_t seed = 1; seed <= 30; ++seed) gave_up += tells(told_run(s, seed), "never takes its place");
     }
   CHECK(gave_up > 0);
 }
@@ -274,11 +214,11 @@ TEST_CASE("a rank that gathers as much while the others split has called somethi
     x.instead = {other};
     s.disturbances = {x};
     check_schedules(s, 200);
-    const simulation_result r = told(s, 1);
+    const simulation_result r = told_run(s, 1);
     CHECK(tells(r, "ranks 0–2: split()"));
     CHECK(tells(r, "rank 3: " + to_string(other.what)));
     CHECK_FALSE(tells(r, "takes its place"));
-    CHECK_FALSE(told(s, 1, mutant::purpose_forgotten).ok());
+    CHECK_FALSE(told_run(s, 1, mutant::purpose_forgotten).ok());
   }
 }
 

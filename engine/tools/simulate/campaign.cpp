@@ -100,11 +100,11 @@ private:
     });
   }
 
-  /// The last rank goes, if no message and no root needs it.
+  /// The last rank goes, or the last host, if no message and no root needs it.
   bool fewer_ranks() {
     if (best_.what.ranks < 2) return false;
     scenario s = best_.what;
-    return leave_out_ranks(s, s.ranks - 1, plans_) && try_it(std::move(s));
+    return leave_out_ranks(s, s.ranks - std::max(1, s.of_host), plans_) && try_it(std::move(s));
   }
 
   bool calmer() {

@@ -83,6 +83,23 @@ enum class mutant : std::uint8_t {
   purpose_forgotten,
   drop_gave_up,
   split_misnumbered,
+  // Of operations in tiers, and of hosts.
+  stop_spares_boards,
+  tiers_unmarked,
+  stride_forgotten,
+  boards_swapped,
+  host_lost_unsaid,
+  // Of NICs.
+  drop_offloaded,
+  drop_nic_let_go,
+  drop_recall,
+  drop_nic_ready,
+  drop_nic_packet,
+  nic_not_woken,
+  offloaded_early,
+  let_go_early,
+  posting_forged,
+  link_keeps_memory,
 };
 
 struct mutant_entry {

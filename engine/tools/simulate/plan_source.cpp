@@ -7,6 +7,8 @@
 #include "protocols/choreographies/choreography.hpp"
 #include "protocols/lower/lowering.hpp"
 #include "protocols/lower/partition.hpp"
+#include "protocols/offload/offload_compiler.hpp"
+#include "protocols/offload/offload_proof.hpp"
 #include "protocols/program/completion.hpp"
 #include "protocols/program/direct_program.hpp"
 #include "protocols/verify/verifier.hpp"
@@ -25,6 +27,11 @@ std::vector<std::shared_ptr<const program>> programs_of(const score& notes, cons
   for (rank_t r = 0; r < notes.ranks; ++r)
     all.push_back(std::make_shared<const program>(compile(notes, r, shape, cutting{})));
   return all;
+}
+
+bool shares_memory(const score& notes, const call_shape& shape) {
+  const auto all = programs_of(notes, shape);
+  return std::ranges::any_of(all, [](const auto& code) { return code->shares_memory; });
 }
 
 bool fits_slots(const score& notes, const call_shape& shape, slot_format format, std::size_t unit) {
@@ -51,13 +58,16 @@ std::string_view name(port_kind which) {
     case port_kind::ll: return "ll";
     case port_kind::ll128: return "ll128";
     case port_kind::direct: return "direct";
+    case port_kind::nic: return "nic";
+    case port_kind::tiers: return "tiers";
   }
   return "?";
 }
 
 plan_source::score_key plan_source::key_of(const call& what, int ranks, const way& how) {
   const bool split = how.fold || how.channels != 1 || how.slices != 1 || !what.uniform;
-  const int paced = how.credits == 1 && how.port == port_kind::mailbox ? 1 : 8;
+  const bool by_credits = how.port == port_kind::mailbox || how.port == port_kind::nic;
+  const int paced = how.credits == 1 && by_credits ? 1 : 8;
   const rank_t root = has_root(what.what) ? what.root : 0;
   const bool in_place = what.in_place && !widens(what);  // what is widened is performed apart
   return {how.choreography,
@@ -82,14 +92,15 @@ std::shared_ptr<const plan> plan_source::plan_for(const call& what, int ranks, c
                  what.count, counts != nullptr ? *counts : std::vector<std::size_t>{}};
   if (const auto known = plans_.find(whole); known != plans_.end()) return known->second;
   if (plans_.size() >= most_plans) plans_.clear();
-  const prepared& from = score_for(key);
-  auto made = from.notes ? make(what, ranks, how, from, counts) : nullptr;
-  if (made) made->identity = made->computed_identity(digest(*made->notes));
+  std::shared_ptr<plan> made;
+  if (how.port == port_kind::tiers) made = make_in_tiers(what, ranks, how);
+  else if (prepared& from = score_for(key); from.notes) made = make(what, ranks, how, from, counts);
+  if (made) made->identity = made->computed_identity(made->notes ? digest(*made->notes) : 0);
   plans_.emplace(std::move(whole), made);
   return made;
 }
 
-const plan_source::prepared& plan_source::score_for(const score_key& key) {
+plan_source::prepared& plan_source::score_for(const score_key& key) {
   const auto [at, fresh] = scores_.try_emplace(key);
   if (!fresh) return at->second;
   const auto& [index, what, ranks, root, in_place, uniform, split, fold, agreement, paced, slices, pieces] = key;
@@ -109,12 +120,12 @@ const plan_source::prepared& plan_source::score_for(const score_key& key) {
   if (paced == 1) s = pace_sends(s, 1);
   auto v = std::make_shared<const verdict>(verify(s, {paced, slices}));
   if (!v->ok()) return at->second;
-  at->second = {std::make_shared<const score>(std::move(s)), v, false};
+  at->second = {std::make_shared<const score>(std::move(s)), v, false, std::nullopt};
   at->second.agrees = everybody_hears_of_everybody(*at->second.notes);
   return at->second;
 }
 
-std::shared_ptr<plan> plan_source::make(const call& what, int ranks, const way& how, const prepared& from,
+std::shared_ptr<plan> plan_source::make(const call& what, int ranks, const way& how, prepared& from,
                                         const std::vector<std::size_t>* counts) {
   auto made = std::make_shared<plan>();
   made->choreography = all_choreographies()[static_cast<std::size_t>(how.choreography)]->name;
@@ -133,7 +144,9 @@ std::shared_ptr<plan> plan_source::make(const call& what, int ranks, const way& 
     if (how.port != port_kind::mailbox || how.channels != 1 || how.slices != 1 || made->widened || divides_late)
       return nullptr;
   }
+  if (how.port == port_kind::nic) return make_for_nic(std::move(made), what, how, from);
   if (how.port == port_kind::mailbox) {
+    if (how.of_host > 0 && shares_memory(*made->notes, made->shape())) return nullptr;
     if (how.own_blocks && !needs_only_own_blocks(*from.notes)) return nullptr;
     const bool agrees = (what.uniform || how.own_blocks) && from.agrees && !how.ask;
     made->port = mailbox_plan{{how.channels, how.slices}, how.credits, how.any_order, agrees};
@@ -153,6 +166,66 @@ std::shared_ptr<plan> plan_source::make(const call& what, int ranks, const way& 
   if (!from.agrees || !fits_slots(*made->notes, shape, format, unit)) return nullptr;
   made->port = slots_plan{format};
   if (how.eager && !let_run_ahead(*made, what, ranks, how)) return nullptr;
+  return made;
+}
+
+/// As the planner's: a NIC for each host, whose descriptors are proved once for a score.
+std::shared_ptr<plan> plan_source::make_for_nic(std::shared_ptr<plan> made, const call& what, const way& how,
+                                                prepared& from) {
+  const score& notes = *from.notes;
+  const bool own_op = is_reduction(what.what) && what.reduction.kind == op_kind::user;
+  if (notes.ranks < 2 || how.channels != 1 || how.slices != 1 || what.pieces > 0 || own_op || !knows_all_blocks(what))
+    return nullptr;
+  if (!from.offloads)
+    from.offloads = offload::why_not_offloaded(notes, {how.credits, offload::behind_one_nic(notes), 1}).empty() &&
+                    offload::why_not_performed(notes, notes, *from.verified, how.credits).empty();
+  if (!*from.offloads) return nullptr;
+  std::vector<std::uint32_t> nodes;
+  for (rank_t r = 0; how.of_host > 0 && r < notes.ranks; ++r)
+    nodes.push_back(static_cast<std::uint32_t>(r / how.of_host));
+  made->port = nic_plan{how.credits, static_cast<std::size_t>(how.packet_bytes), std::move(nodes)};
+  made->divides = false;
+  return made;
+}
+
+std::shared_ptr<const plan> plan_source::plan_of_stage(const call& what, tier which, int ranks, int of_host,
+                                                       const stage_way& by) {
+  const call part = call_of_tier(what, which, ranks / of_host, of_host);
+  way how;
+  how.choreography = by.choreography;
+  how.port = by.port;
+  how.agreement = by.agreement;
+  how.eager = part.agreement == agreement_time::eager;
+  auto made = plan_for(part, of_host, how);
+  if (made == nullptr && how.eager) {  // the data tell all
+    how.eager = false;
+    made = plan_for(part, of_host, how);
+  }
+  return made;
+}
+
+/// As planner::impl::make_in_tiers().
+std::shared_ptr<plan> plan_source::make_in_tiers(const call& what, int ranks, const way& how) {
+  if (!why_no_tiers(what).empty() || widens(what) || how.of_host < 2 || ranks <= how.of_host) return nullptr;
+  const int hosts = ranks / how.of_host;
+  way between = how;
+  between.port = port_kind::mailbox;
+  between.collect = between.spread = {};
+  tiers_plan stages{how.of_host, plan_of_stage(what, tier::collect, ranks, how.of_host, how.collect),
+                    plan_for(call_of_tier(what, tier::across, hosts, how.of_host), hosts, between),
+                    plan_of_stage(what, tier::spread, ranks, how.of_host, how.spread)};
+  if (stages.collect == nullptr || stages.across == nullptr || stages.spread == nullptr) return nullptr;
+  if (!stages.across->agrees()) return nullptr;
+  const auto renamed =
+      std::shared_ptr<plan>(new plan(stages.across->with_score(stages.across->notes, stages.across->verified)));
+  renamed->ahead = nullptr;
+  std::get<mailbox_plan>(renamed->port).stride = how.of_host;
+  stages.across = renamed;
+  auto made = std::make_shared<plan>();
+  made->choreography = "tiers";
+  made->count = what.count;
+  made->work_type = what.type;
+  made->port = std::move(stages);
   return made;
 }
 

@@ -12,19 +12,31 @@
 #include "memory/spelling.hpp"
 #include "protocols/choreographies/choreography.hpp"
 #include "protocols/chunk.hpp"
+#include "protocols/tiers.hpp"
 
 namespace troupe::simulate {
 
 namespace {
 
-enum purpose : std::uint64_t { of_scenario = 1, of_item, of_disturbance, of_ports, of_sends, of_split };
+enum purpose : std::uint64_t {
+  of_scenario = 1,
+  of_item,
+  of_disturbance,
+  of_ports,
+  of_sends,
+  of_split,
+  of_hosts,
+  of_nics
+};
 
-/// One of so many seeds has a split.
-constexpr std::uint64_t seeds_a_split = 8;
+/// One of so many seeds has a split, ranks on several hosts, NICs that perform.
+constexpr std::uint64_t seeds_a_split = 8, seeds_of_hosts = 6, seeds_of_nics = 6;
 
 constexpr std::array all_collectives{collective::all_reduce, collective::all_gather, collective::reduce_scatter,
                                      collective::broadcast,  collective::reduce,     collective::gather,
                                      collective::scatter,    collective::all_to_all, collective::barrier};
+constexpr std::array collectives_in_tiers{collective::all_reduce, collective::all_gather, collective::reduce_scatter,
+                                          collective::barrier};
 
 std::size_t draw_count(dice& d) {
   if (d.one_in(60)) return 1531;
@@ -52,10 +64,25 @@ void draw_v_counts(item& it, int ranks, dice& d) {
   for (std::size_t& n : it.counts) n = d.any_of<std::size_t>({0, 1, 2, 3, 5, 11});
 }
 
-way draw_way(const item& it, int channels, dice& d) {
+int draw_choreography(dice& d) { return static_cast<int>(d.index(all_choreographies().size())); }
+
+/// Several hosts have no board together.
+port_kind draw_port(const scenario& s, dice& d) {
+  using enum port_kind;
+  if (s.nic.any() && d.one_in(2)) return nic;
+  return s.of_host > 0 ? mailbox : d.any_of({mailbox, mailbox, ll, ll128, direct});
+}
+
+way draw_way(const scenario& s, const item& it, dice& d) {
   way how;
-  how.choreography = static_cast<int>(d.index(all_choreographies().size()));
-  how.port = d.any_of({port_kind::mailbox, port_kind::mailbox, port_kind::ll, port_kind::ll128, port_kind::direct});
+  how.choreography = draw_choreography(d);
+  how.port = draw_port(s, d);
+  how.of_host = s.of_host;
+  if (how.port == port_kind::nic && knows_all_blocks(it.what)) {
+    how.credits = d.any_of({1, 8, 8});
+    how.packet_bytes = s.nic.packet_bytes;
+    return how;
+  }
   if (how.port != port_kind::direct && !knows_all_blocks(it.what)) how.port = port_kind::mailbox;
   how.agreement =
       d.any_of({agreement_form::none, agreement_form::direct, agreement_form::mirrored, agreement_form::rounds});
@@ -67,7 +94,7 @@ way draw_way(const item& it, int channels, dice& d) {
   how.ask = d.one_in(6);
   how.any_order = d.one_in(4);
   how.credits = d.any_of({1, 2, 8});
-  how.channels = d.between(1, channels);
+  how.channels = d.between(1, s.channels);
   how.slices = d.any_of({1, 1, 2, 3});
   return how;
 }
@@ -94,10 +121,43 @@ void draw_pieces(item& it, int ranks, plan_source& plans, dice& d) {
   if (can_perform(cut, ranks, plans)) it = std::move(cut);
 }
 
-item draw_collective(int id, int ranks, int channels, plan_source& plans, dice& d) {
+constexpr int most_attempts = 40;
+
+/// Of two in three that have tiers, where ranks are on several hosts. False: they are not, or no way was found.
+bool draw_tiers(const scenario& s, item& it, plan_source& plans, dice& d) {
+  if (s.of_host < 2 || !why_no_tiers(it.what).empty() || d.one_in(3)) return false;
+  way how;
+  const auto found = [&](stage_way& by, tier which) {
+    for (int attempt = 0; attempt < most_attempts; ++attempt) {
+      by.choreography = draw_choreography(d);
+      by.port = d.any_of({port_kind::ll, port_kind::ll128, port_kind::direct});
+      by.agreement = d.any_of({agreement_form::none, agreement_form::direct, agreement_form::rounds});
+      if (by.port == port_kind::direct) by.agreement = agreement_form::none;
+      if (plans.plan_of_stage(it.what, which, s.ranks, s.of_host, by) != nullptr) return true;
+    }
+    return false;
+  };
+  if (!found(how.collect, tier::collect) || !found(how.spread, tier::spread)) return false;
+  for (int attempt = 0; attempt < most_attempts; ++attempt) {
+    it.how = how;
+    it.how.port = port_kind::tiers;
+    it.how.of_host = s.of_host;
+    it.how.choreography = draw_choreography(d);
+    it.how.agreement = d.any_of({agreement_form::none, agreement_form::direct, agreement_form::rounds});
+    it.how.any_order = d.one_in(4);
+    it.how.credits = d.any_of({1, 2, 8});
+    it.how.channels = d.between(1, s.channels);
+    it.how.slices = d.any_of({1, 1, 2, 3});
+    if (can_perform(it, s.ranks, plans)) return true;
+  }
+  return false;
+}
+
+item draw_collective(int id, const scenario& s, plan_source& plans, dice& d) {
+  const int ranks = s.ranks;
   item it;
   it.id = id;
-  it.what.what = d.pick(all_collectives);
+  it.what.what = s.of_host > 1 && d.one_in(2) ? d.pick(collectives_in_tiers) : d.pick(all_collectives);
   it.what.type = draw_type(d);
   it.what.root = has_root(it.what.what) ? d.between(0, ranks - 1) : 0;
   if (is_reduction(it.what.what)) it.what.reduction = draw_op(d, it.what.type);
@@ -115,8 +175,9 @@ item draw_collective(int id, int ranks, int channels, plan_source& plans, dice& 
                      it.what.what == collective::reduce_scatter || it.what.what == collective::all_to_all;
     it.what.in_place = may && it.what.count > 0 && d.one_in(4);
   }
-  for (int attempt = 0; attempt < 40; ++attempt) {
-    it.how = draw_way(it, channels, d);
+  if (draw_tiers(s, it, plans, d)) return it;
+  for (int attempt = 0; attempt < most_attempts; ++attempt) {
+    it.how = draw_way(s, it, d);
     if (!can_perform(it, ranks, plans)) continue;
     draw_pieces(it, ranks, plans, d);
     return it;
@@ -127,6 +188,7 @@ item draw_collective(int id, int ranks, int channels, plan_source& plans, dice& 
   for (int c = 0;; ++c) {  // some choreography always offers it
     it.how = way{};
     it.how.choreography = c;
+    it.how.of_host = s.of_host;
     if (can_perform(it, ranks, plans)) return it;
   }
 }
@@ -189,12 +251,12 @@ item draw_other_call(const scenario& s, const item& at, plan_source& plans, dice
   if (at.pair) {
     other.what.count = at.what.count + 1 + d.below(3);
   } else if (d.one_in(2)) {
-    other = draw_collective(at.id, s.ranks, s.channels, plans, d);
+    other = draw_collective(at.id, s, plans, d);
   } else {
     other.what.count = at.what.uniform && at.what.what != collective::barrier ? at.what.count + 1 : 0;
     if (other.what.pieces > 0) partition_call(other.what, other.what.pieces, {});
     if (!other.what.uniform || at.what.what == collective::barrier || !can_perform(other, s.ranks, plans))
-      other = draw_collective(at.id, s.ranks, s.channels, plans, d);
+      other = draw_collective(at.id, s, plans, d);
   }
   if (!other.pair) plan_alike(s, other, plans);
   return other;
@@ -212,6 +274,16 @@ std::vector<disturbance::kind> kinds_of(const fault_kinds& may) {
   if (may.kill) kinds.push_back(kind::kill);
   if (may.abort) kinds.push_back(kind::abort);
   return kinds;
+}
+
+/// What a rank calls instead, all of its host call, so that only between hosts it can be found out.
+void join_hosts(scenario& s) {
+  const disturbance x = s.disturbances.back();
+  for (rank_t r = x.rank / s.of_host * s.of_host; s.host_of(r) == s.host_of(x.rank); ++r) {
+    if (r == x.rank) continue;
+    s.disturbances.push_back(x);
+    s.disturbances.back().rank = r;
+  }
 }
 
 void draw_disturbance(scenario& s, const fault_kinds& may, plan_source& plans, dice& d) {
@@ -241,6 +313,7 @@ void draw_disturbance(scenario& s, const fault_kinds& may, plan_source& plans, d
   if (x.what == kind::other_call) x.instead.push_back(draw_other_call(s, at, plans, d));
   if (x.what == kind::kill || x.what == kind::abort) x.item = -1;
   s.disturbances.push_back(std::move(x));
+  if (s.disturbances.back().what == kind::other_call && !at.pair && s.of_host > 1 && d.one_in(2)) join_hosts(s);
 }
 
 /// What a scenario's ranks call, one after the other.
@@ -255,7 +328,7 @@ void draw_items(scenario& s, int items, bool repeat, plan_source& plans) {
         s.items.push_back(draw_outcome(i, s, own));
         continue;
       }
-      item it = own.percent(25) ? draw_pair(i, s.ranks, own) : draw_collective(i, s.ranks, s.channels, plans, own);
+      item it = own.percent(25) ? draw_pair(i, s.ranks, own) : draw_collective(i, s, plans, own);
       if (!it.pair) plan_alike(s, it, plans);
       s.items.push_back(std::move(it));
     }
@@ -279,7 +352,7 @@ std::vector<std::int32_t> draw_colors_and_keys(int ranks, dice& d) {
 /// A rank that calls something else than a split: mostly what has as many bytes to exchange in the same way.
 item draw_no_split(const scenario& s, const item& at, plan_source& plans, dice& d) {
   if (d.one_in(3)) {
-    item other = draw_collective(at.id, s.ranks, s.channels, plans, d);
+    item other = draw_collective(at.id, s, plans, d);
     plan_alike(s, other, plans);
     return other;
   }
@@ -326,6 +399,7 @@ part_of_split draw_part(const scenario& whole, const item& split, std::int32_t c
   p.what.seed = mix(whole.seed ^ static_cast<std::uint64_t>(split.id) << 32 ^ static_cast<std::uint64_t>(color) << 48);
   p.what.ranks = static_cast<int>(members_of_part(split.divided, color).size());
   p.what.channels = whole.channels;
+  p.what.nic = whole.nic;
   dice d(p.what.seed, {of_scenario});
   p.what.leave_late = d.one_in(3);
   draw_items(p.what, d.between(0, 3), d.one_in(4), plans);
@@ -348,7 +422,7 @@ void add_split(scenario& s, const fault_kinds& may, bool again, plan_source& pla
       it.divided[2 * static_cast<std::size_t>(r)] = 0;
       it.divided[2 * static_cast<std::size_t>(r) + 1] = r;
     }
-  do it.how = draw_way(it, s.channels, d);
+  do it.how = draw_way(s, it, d);
   while (!can_perform(it, s.ranks, plans));
   for (std::int32_t color = 0; color < s.ranks; ++color)
     if (!members_of_part(it.divided, color).empty()) it.parts.push_back(draw_part(s, it, color, may, again, plans));
@@ -359,9 +433,40 @@ void add_split(scenario& s, const fault_kinds& may, bool again, plan_source& pla
 /// Drawn behind everything else, so that seeds without one mean what they meant before there were splits.
 void draw_split(scenario& s, const fault_kinds& may, plan_source& plans) {
   dice d(s.seed, {of_split});
-  if (!d.one_in(seeds_a_split)) return;
+  if (!d.one_in(seeds_a_split) || s.of_host > 0) return;
   add_split(s, may, true, plans, d);
   s.strangers = s.strangers && !goes_missing(s);
+}
+
+// -- hosts and NICs -----------------------------------------------------------------------------------------------------------
+
+/// Also of one rank each, where there are NICs, which perform for several hosts; calls in tiers are of two or more.
+void draw_hosts(scenario& s, const scenario_limits& limits) {
+  dice d(s.seed, {of_nics});
+  if (d.one_in(seeds_of_nics))
+    s.nic = {d.any_of({64, 256, 65'536}), d.any_of<std::size_t>({4, 64}), d.any_of({1, 4}),
+             d.any_of<std::size_t>({256, 8'192, std::size_t{1} << 20})};
+  d = dice(s.seed, {of_hosts});
+  if (!d.one_in(seeds_of_hosts)) return;
+  std::vector<std::pair<int, int>> shapes;
+  for (int hosts = 2; hosts <= limits.most_ranks; ++hosts)
+    for (int each = s.nic.any() ? 1 : 2; hosts * each <= limits.most_ranks; ++each)
+      if (hosts * each >= limits.least_ranks) shapes.emplace_back(hosts, each);
+  if (shapes.empty()) return;
+  const auto [hosts, each] = d.pick(shapes);
+  s.ranks = hosts * each;
+  s.of_host = each;
+  s.pairs_by_mailbox = s.parts_by_mailbox = true;
+  s.sends_are_left = false;
+}
+
+/// Nobody sees that nothing moves between hosts, so nothing may go missing for good: who leaves a call out leaves early, and no other rank waits
+/// for a message of that rank meanwhile.
+void let_hosts_end(scenario& s) {
+  if (s.of_host == 0) return;
+  const bool pairs = std::any_of(s.items.begin(), s.items.end(), [](const item& it) { return it.pair; });
+  if (pairs) std::erase_if(s.disturbances, [](const disturbance& x) { return x.what == disturbance::kind::skip; });
+  if (goes_missing(s)) s.leave_late = false;
 }
 
 std::string time_text(std::int64_t ns) {
@@ -383,11 +488,17 @@ std::string describe(const item& it) {
   std::string text = to_string(shown) + " by " + std::string{name(it.how.port)} + ", " +
                      std::string{all_choreographies()[static_cast<std::size_t>(it.how.choreography)]->name};
   if (it.how.agreement != agreement_form::none) text += ", agreement " + std::string{name(it.how.agreement)};
+  if (it.how.port == port_kind::tiers)
+    for (const stage_way* by : {&it.how.collect, &it.how.spread})
+      text += std::string{by == &it.how.collect ? ", collected" : ", spread"} + " by " + std::string{name(by->port)} +
+              ", " + std::string{all_choreographies()[static_cast<std::size_t>(by->choreography)]->name} +
+              (by->agreement != agreement_form::none ? ", agreement " + std::string{name(by->agreement)} : "");
   if (it.how.eager) text += ", may run ahead";
   if (it.how.ask) text += ", membership asked";
   if (it.how.fold) text += ", folded";
   if (it.how.any_order) text += ", any order";
-  if (it.how.port == port_kind::mailbox)
+  if (it.how.port == port_kind::nic) text += ", credits " + std::to_string(it.how.credits);
+  if (it.how.port == port_kind::mailbox || it.how.port == port_kind::tiers)
     text += ", credits " + std::to_string(it.how.credits) + ", channels " + std::to_string(it.how.channels) +
             ", slices " + std::to_string(it.how.slices);
   for (std::size_t r = 0; 2 * r < it.divided.size(); ++r)
@@ -509,6 +620,7 @@ scenario make_scenario(std::uint64_t seed, const scenario_limits& limits, plan_s
   s.parts_by_mailbox = dice(seed, {of_ports, 1}).one_in(3);
   s.sends_are_left = !s.pairs_by_mailbox && dice(seed, {of_sends}).percent(70);
   s.most_ahead = static_cast<unsigned>(d.between(1, 4));
+  draw_hosts(s, limits);
   const int items = d.between(1, limits.most_items);
   const bool repeat = d.one_in(4);
   draw_items(s, items, repeat, plans);
@@ -527,6 +639,7 @@ scenario make_scenario(std::uint64_t seed, const scenario_limits& limits, plan_s
     dice own(seed, {of_disturbance, static_cast<std::uint64_t>(i)});
     draw_disturbance(s, may, plans, own);
   }
+  let_hosts_end(s);
   // Where calls go missing for good, only who knows all callers can find out.
   s.strangers = !goes_missing(s) && d.one_in(2);
   draw_split(s, may, plans);
@@ -536,6 +649,10 @@ scenario make_scenario(std::uint64_t seed, const scenario_limits& limits, plan_s
 std::string scenario::to_string() const {
   std::string text = "seed " + std::to_string(seed) + ": " + plural_ranks(ranks) + ", " + std::to_string(channels) +
                      (channels == 1 ? " channel" : " channels");
+  if (of_host > 0) text += ", " + std::to_string(hosts()) + " hosts of " + plural_ranks(of_host);
+  if (nic.any())
+    text += ", NICs of " + std::to_string(nic.units) + " units with " + std::to_string(nic.packets) + " packets of " +
+            std::to_string(nic.packet_bytes) + " bytes and " + std::to_string(nic.scratch) + " bytes of scratch";
   if (first != 0) text += ", first number " + std::to_string(first);
   if (dma) text += ", with DMA engines";
   if (pairs_by_mailbox) text += ", sends by mailbox";
@@ -599,6 +716,7 @@ bool leave_out_ranks(item& it, int ranks, plan_source& plans) {
 }  // namespace
 
 bool leave_out_ranks(scenario& of, int ranks, plan_source& plans) {
+  if (of.of_host > 0 && (ranks % of.of_host != 0 || ranks == of.of_host)) return false;
   of.ranks = ranks;
   std::erase_if(of.disturbances, [&](const disturbance& x) { return x.rank >= ranks; });
   const auto fits = [&](item& it) { return leave_out_ranks(it, ranks, plans); };

@@ -15,7 +15,7 @@ namespace troupe::simulate {
 
 /// What may go wrong. Each is drawn by the seed where it is allowed.
 struct fault_kinds {
-  bool lose = true;   ///< chunks by mailbox
+  bool lose = true;   ///< chunks by mailbox; between hosts a host with them
   bool twice = true;  ///< chunks and credits come twice
   bool delay = true;  ///< messages take far longer than others
   bool kill = true;   ///< a rank's actor ends
@@ -72,9 +72,20 @@ struct disturbance {
 };
 std::string_view name(disturbance::kind what);
 
+/// What the hosts' NICs are like, where there are any: smaller than an engine's, so that messages are several packets and buffers fill.
+struct nic_shape {
+  int packet_bytes = 0;     ///< 0: there is none
+  std::size_t packets = 0;  ///< that a unit's buffer has room for
+  int units = 0;
+  std::size_t scratch = 0;  ///< bytes
+  bool any() const { return packet_bytes > 0; }
+};
+
 struct scenario {
   std::uint64_t seed = 0;
   int ranks = 2;
+  int of_host = 0;  ///< ranks of each of several hosts, which follow each other; 0: all share memory
+  nic_shape nic;
   int channels = 1;         ///< of the communicator
   std::uint64_t first = 0;  ///< number of the first collective
   bool dma = false;         ///< copies between ranks' memory are done by an engine, later
@@ -93,6 +104,8 @@ struct scenario {
   /// Several lines, for people.
   std::string to_string() const;
   std::size_t size() const;
+  int hosts() const { return of_host > 0 ? ranks / of_host : 1; }
+  int host_of(rank_t rank) const { return of_host > 0 ? rank / of_host : 0; }
   /// This one, and those of the parts in it.
   std::vector<scenario*> all();
   /// Anything is done to anybody, here or in a part.

@@ -16,10 +16,12 @@ constexpr nanoseconds_t look_period = 50 * ms;
 constexpr nanoseconds_t hopeless = 700 * ms;
 constexpr std::uint64_t most_events = 400'000;
 
-constexpr std::array<std::string_view, 29> kind_names{
-    "called", "differs", "withdraw", "fail",    "stopped",    "left",   "quiet",     "perished",  "abort",  "down",
-    "stuck",  "agreed",  "ask",      "stop",    "failed",     "broken", "peer_left", "peer_lost", "perish", "bury",
-    "revoke", "revoked", "refuse",   "inquire", "look_again", "chunk",  "credit",    "flushed",   "order"};
+constexpr std::array<std::string_view, 34> kind_names{
+    "called",    "differs",     "withdraw",   "fail",       "stopped",    "left",   "quiet",
+    "perished",  "abort",       "down",       "stuck",      "agreed",     "ask",    "stop",
+    "failed",    "broken",      "peer_left",  "peer_lost",  "perish",     "bury",   "revoke",
+    "revoked",   "refuse",      "inquire",    "look_again", "chunk",      "credit", "flushed",
+    "offloaded", "nic_differs", "nic_let_go", "nic_ready",  "nic_packet", "order"};
 
 }  // namespace
 
@@ -33,7 +35,7 @@ simulation::~simulation() = default;
 simulation_result simulation::run() { return world_->run(); }
 
 simulation::world::world(const scenario& what, plan_source& plans, const simulation_options& options)
-    : world(what, std::make_shared<course>(course{&plans, options, {}, 0, 0, {}, 0, false}), nullptr, "world") {}
+    : world(what, std::make_shared<course>(course{&plans, options, {}, 0, 0, {}, 0, false, {}, 0}), nullptr, "world") {}
 
 simulation::world::world(const scenario& what, std::shared_ptr<course> in, world* whole, std::string name)
     : what_(what),
@@ -48,16 +50,26 @@ simulation::world::world(const scenario& what, std::shared_ptr<course> in, world
       name_(std::move(name)),
       breaking_(what.seed, {0xb0, static_cast<std::uint64_t>(options_.broken)}),
       spaces_(what.ranks),
-      board_(what.ranks),
       members_(static_cast<std::size_t>(what.ranks)),
       membership_(what.ranks, name_) {
+  for (int h = 0; h < what_.hosts(); ++h) hosts_.emplace_back(what_.of_host > 0 ? what_.of_host : what_.ranks);
+  if (what_.nic.any()) add_nics();
   for (rank_t r = 0; r < what_.ranks; ++r) {
     member& m = at_rank(r);
+    actors::rank_state_options how{r,
+                                   what_.ranks,
+                                   what_.channels,
+                                   name_,
+                                   what_.first,
+                                   what_.pairs_by_mailbox,
+                                   what_.most_ahead,
+                                   1,
+                                   !breaks(mutant::history_hidden, 100)};
+    if (what_.of_host > 0) how.on_host = place_on_board(r);
+    const bool swaps = what_.of_host > 1 && breaks(mutant::boards_swapped, 30);
+    const rank_t board = swaps ? (r + what_.of_host) % what_.ranks : r;
     m.out = std::make_unique<outbox>(*this, r);
-    m.state = std::make_unique<actors::rank_state>(
-        actors::rank_state_options{r, what_.ranks, what_.channels, name_, what_.first, what_.pairs_by_mailbox,
-                                   what_.most_ahead, 1, !breaks(mutant::history_hidden, 100)},
-        memory_, spaces_, &board_);
+    m.state = std::make_unique<actors::rank_state>(std::move(how), memory_, spaces_, &board_of(board));
     m.next_collective = what_.first;
     m.thinks = dice(what_.seed, {0x7a, static_cast<std::uint64_t>(r)});
     m.by_item.resize(what_.items.size());
@@ -143,7 +155,8 @@ void simulation::world::look() {
   at(now_ + (options_.broken == mutant::look_while_busy ? 20 * us : look_period), [this] { look(); });
   if (now_ - last_progress_ > hopeless) return check_hang();
   std::vector<std::pair<world*, look_t>> begun;
-  for (world* w : all()) begun.emplace_back(w, ++w->looks_);
+  for (world* w : all())
+    if (w->what_.of_host == 0) begun.emplace_back(w, ++w->looks_);  // what is between hosts nobody sees
   const bool nobody = all_wait();
   at(now_ + static_cast<nanoseconds_t>(mix(what_.seed ^ looks_) % 5000), [this, begun = std::move(begun), nobody] {
     if (!idle() && !breaks(mutant::look_while_busy, 100)) return;
@@ -204,6 +217,10 @@ bool simulation::world::drops(message_kind kind) {
     case message_kind::look_again: return breaks(mutant::drop_look_again);
     case message_kind::credit: return breaks(mutant::drop_credit, 15);
     case message_kind::flushed: return breaks(mutant::drop_flushed);
+    case message_kind::offloaded: return breaks(mutant::drop_offloaded);
+    case message_kind::nic_let_go: return breaks(mutant::drop_nic_let_go);
+    case message_kind::nic_ready: return breaks(mutant::drop_nic_ready);
+    case message_kind::nic_packet: return breaks(mutant::drop_nic_packet, 20);
     default: return false;
   }
 }
@@ -227,9 +244,9 @@ void simulation::world::post(message_kind kind, int link, int to, bool in_order,
     last = std::max(last, when);
   }
   ++in_flight_;
-  at(when, [this, deliver = std::move(deliver)] {
+  at(when, [this, link, to, deliver = std::move(deliver)] {
     --in_flight_;
-    deliver();
+    if (!is_cut(link, to)) deliver();
   });
 }
 
@@ -238,6 +255,7 @@ void simulation::world::post_to_rank(message_kind kind, int link, rank_t to, act
   post(kind, link, to, in_order, [this, kind, link, to, what = std::move(what)] {
     const bool by_shell = link == -1 && kind != message_kind::bury && kind != message_kind::perish;
     if (by_shell && at_rank(to).shell_gone) return;
+    if (kind == message_kind::stop && is_at_stage(to) && breaks(mutant::stop_spares_boards, 50)) return;
     if (kind != message_kind::chunk && kind != message_kind::credit)
       tell([&] {
         return std::string{simulate::name(kind)} + (link >= 0 ? " from rank " + std::to_string(link) : "") +
@@ -265,13 +283,29 @@ std::uint64_t forged(const caller_operation& mine, epoch_t epoch) {
 }
 }  // namespace
 
+/// Of an operation in tiers, on its host's board.
+bool simulation::world::is_at_stage(rank_t rank) const {
+  const actors::operation* const on_board = at_rank(rank).state->on_board();
+  return on_board != nullptr && on_board->plan->tiers() != nullptr;
+}
+
+bool simulation::world::in_tiers(rank_t rank, epoch_t epoch) const {
+  const caller_operation* const of = under_way(rank, {epoch, -1, false});
+  return of != nullptr && of->plan != nullptr && of->plan->tiers() != nullptr;
+}
+
 void simulation::world::deliver_chunk(rank_t from, rank_t to, int channel, chunk&& what) {
+  if (options_.broken == mutant::stride_forgotten && in_tiers(from, what.epoch) && breaks(mutant::stride_forgotten, 20))
+    to /= what_.of_host;
+  if (options_.broken == mutant::tiers_unmarked) fingerprints_[{from, what.epoch}] = what.fingerprint;
   check_sent(from, to, what);
   if (at_rank(from).muted) return;
   const bool pair = (what.epoch & point_to_point) != 0;
   dice d(what_.seed, {0x22, static_cast<std::uint64_t>(from), static_cast<std::uint64_t>(to), what.epoch, what.lane,
                       what.sequence});
-  if (d.percent(what_.lose_percent)) {
+  const bool inside = what_.host_of(from) == what_.host_of(to);
+  if (what_.of_host > 0 && (!inside && d.percent(what_.lose_percent))) return lose_connection(from, to);
+  if (what_.of_host == 0 && d.percent(what_.lose_percent)) {
     tell([&] {
       return "chunk " + std::to_string(what.sequence) + " of epoch " + std::to_string(what.epoch & ~point_to_point) +
              " from rank " + std::to_string(from) + " to rank " + std::to_string(to) + " is lost";
@@ -296,6 +330,13 @@ void simulation::world::deliver_chunk(rank_t from, rank_t to, int channel, chunk
 }
 
 void simulation::world::carry_chunk(rank_t from, rank_t to, int channel, const chunk& what, bool twice) {
+  if (what_.host_of(from) != what_.host_of(to) && !what.announced && what.keep == nullptr) {  // a frame
+    chunk frame = what;
+    const auto bytes = std::make_shared<std::vector<std::byte>>(what.data, what.data + what.bytes);
+    frame.data = bytes->data();
+    frame.keep = bytes;
+    return carry_chunk(from, to, channel, frame, twice);
+  }
   // What is sent may be in the place that was offered from now on.
   const chunk_name name{from, to, what.epoch, what.lane, what.sequence};
   if (const auto at = places_.find(name); at != places_.end() && !what.announced && !at->second.filled &&
@@ -319,9 +360,13 @@ void simulation::world::carry_chunk(rank_t from, rank_t to, int channel, const c
                    if (options_.broken == mutant::fingerprint_forged)
                      if (const caller_operation* mine =
                              under_way(to, {c.epoch, (c.epoch & point_to_point) != 0 ? from : -1, false});
-                         mine != nullptr && forged(*mine, c.epoch) != c.fingerprint &&
+                         mine != nullptr && !in_tiers(to, c.epoch) && forged(*mine, c.epoch) != c.fingerprint &&
                          breaks(mutant::fingerprint_forged, 100))
                        copy.fingerprint = forged(*mine, c.epoch);
+                   if (const auto own = fingerprints_.find({to, c.epoch});
+                       own != fingerprints_.end() && own->second != c.fingerprint && in_tiers(to, c.epoch) &&
+                       breaks(mutant::tiers_unmarked, 100))
+                     copy.fingerprint = own->second;
                    if (breaks(mutant::credit_early, 30))
                      send_credit(message_kind::credit, to, from, channel, {c.epoch, to, c.lane, c.sequence});
                    if (breaks(mutant::chunk_invented, 30)) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The inside of a simulation: what is under way, and who does what when. world.cpp is the clock and the network, world_callers.cpp
-// the ranks and their callers, world_membership.cpp the membership, world_splits.cpp what becomes of splits, world_checks.cpp what must hold.
+// the ranks and their callers, world_membership.cpp the membership, world_splits.cpp what becomes of splits, world_nics.cpp the NICs, world_checks.cpp
+// what must hold.
 
 #include <deque>
 #include <functional>
@@ -10,6 +11,9 @@
 #include <set>
 #include <unordered_map>
 
+#include "actors/ports/nic/nic_arrivals.hpp"
+#include "actors/ports/nic/nic_hosts.hpp"
+#include "actors/ports/nic/nic_words.hpp"
 #include "actors/rank/inbox.hpp"
 #include "actors/rank/membership_state.hpp"
 #include "actors/rank/operation_parts.hpp"
@@ -59,6 +63,11 @@ enum class message_kind : std::uint8_t {
   chunk,
   credit,
   flushed,
+  offloaded,
+  nic_differs,
+  nic_let_go,
+  nic_ready,
+  nic_packet,
   order,
 };
 std::string_view name(message_kind which);
@@ -110,6 +119,8 @@ public:
 private:
   class outbox;
   friend class outbox;
+  class nic_end;
+  class nic_way;
 
   // -- the clock and the network (world.cpp) --
   struct event {
@@ -119,6 +130,13 @@ private:
   };
   struct later {
     bool operator()(const event& a, const event& b) const { return a.at != b.at ? a.at > b.at : a.order > b.order; }
+  };
+  /// The NIC of a host, which performs for all communicators.
+  struct nic_of_host {
+    std::unique_ptr<actors::nic_desk> desk;
+    std::vector<std::shared_ptr<nic_end>> rung;  ///< ranks' queues with something in them, the last one behind
+    nanoseconds_t works_at = -1;                 ///< −1: it sleeps
+    dice works{0};
   };
   /// What the communicators of a run share.
   struct course {
@@ -130,6 +148,8 @@ private:
     std::priority_queue<event, std::vector<event>, later> events;
     nanoseconds_t last_progress = 0;
     bool over = false;  ///< what ends now is told to nobody
+    std::vector<nic_of_host> nics{};
+    std::uint64_t names_at_nics = 0;
   };
   world(const scenario& what, std::shared_ptr<course> in, world* whole, std::string name);
   void begin();
@@ -207,6 +227,16 @@ private:
     bool leaves = false;                  ///< when they have ended
     place_in_part awaits;                 ///< its caller waits until that one's program has ended
     std::map<int, place_in_part> places;  ///< by item, what its splits have given it
+    std::shared_ptr<nic_end> nic;         ///< null: it has posted nothing yet
+    bool lost = false;                    ///< with its host
+  };
+  /// What ranks that share memory have together.
+  struct host {
+    explicit host(int ranks) : board(ranks) {}
+    slot_board board;
+    actors::nic_arrivals at_nic;
+    std::shared_ptr<actors::nic_hosts> across;  ///< the others, as this one's NIC knows them; null: there are none
+    bool lost = false;
   };
   void write_programs();
   void write_program(rank_t rank);
@@ -251,6 +281,10 @@ private:
   void abort();
   bool all_wait() const;
   member& at_rank(rank_t rank) { return members_[static_cast<std::size_t>(rank)]; }
+  const member& at_rank(rank_t rank) const { return members_[static_cast<std::size_t>(rank)]; }
+  host& host_of(rank_t rank) { return hosts_[static_cast<std::size_t>(what_.host_of(rank))]; }
+  slot_board& board_of(rank_t rank) { return host_of(rank).board; }
+  rank_t place_on_board(rank_t rank) const { return what_.of_host > 0 ? rank % what_.of_host : rank; }
 
   // -- the membership (world_membership.cpp) --
   void agreed(epoch_t epoch, const counts_ptr& counts) override;
@@ -267,6 +301,24 @@ private:
   void tell_all(message_kind kind, const std::function<actors::rank_order(rank_t)>& what);
   void untold(const std::string& why) override;
   void rank_stopped(rank_t rank, epoch_t epoch, std::vector<std::string> waits, presence came);
+
+  void lose_connection(rank_t from, rank_t to);
+  void lose_host(int which);
+  bool is_cut(int from, int to) const;
+  bool in_tiers(rank_t rank, epoch_t epoch) const;
+  bool is_at_stage(rank_t rank) const;
+
+  // -- NICs (world_nics.cpp) --
+  void add_nics();
+  void post_to_nic(rank_t rank, actors::nic_posting&& what);
+  void recall_from_nic(rank_t rank, epoch_t epoch);
+  void ring_nic(rank_t rank);
+  void wake_nic(int which, nanoseconds_t when);
+  void nic_works(int which);
+  void post_between_nics(message_kind kind, int from, int to, std::function<void()> deliver);
+  actors::nic_hosts& across(int which) { return *hosts_[static_cast<std::size_t>(which)].across; }
+  bool with_nic(rank_t rank, epoch_t epoch) const { return with_nic_.contains({rank, epoch}); }
+  void check_nics();
 
   // -- splits (world_splits.cpp) --
   failure_ptr conclude_split(caller_operation& o, epoch_t which, failure_ptr why);
@@ -347,7 +399,7 @@ private:
 
   arena memory_{std::size_t{1} << 20};
   actors::shared_spaces spaces_;
-  slot_board board_;
+  std::deque<host> hosts_;
   std::deque<caller_operation> operations_;  ///< stable addresses; outlive the ranks
   std::unordered_map<const actors::operation*, caller_operation*> known_;
   std::vector<member> members_;
@@ -374,7 +426,11 @@ private:
   std::map<epoch_t, nanoseconds_t> stop_begun_;
   std::map<const failure*, nanoseconds_t> said_at_;  ///< when a rank first told its peer so
   std::string untold_;                               ///< told when all had left
-  bool aborted_ = false, killed_ = false;
+  bool aborted_ = false, killed_ = false, lost_hosts_ = false;
+  std::uint64_t name_at_nics_ = 0;
+  std::set<std::pair<rank_t, epoch_t>> with_nic_;  ///< posted, and not given back
+  /// With a mutant: of what a rank has sent of an operation; −1: of what the first one has posted.
+  std::map<std::pair<rank_t, epoch_t>, std::uint64_t> fingerprints_;
   std::vector<std::unique_ptr<world>> parts_;
   division_state<world*> divisions_;
 };

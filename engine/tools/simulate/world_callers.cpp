@@ -115,7 +115,7 @@ bool simulation::world::blocked(member& m) const {
 void simulation::world::act(rank_t rank) {
   using kind = caller_step::kind;
   member& m = at_rank(rank);
-  if (m.finished || caller_performs(m) || blocked(m)) return;
+  if (m.finished || m.lost || caller_performs(m) || blocked(m)) return;
   last_progress_ = now_;
   if (m.next_step == m.steps.size()) return finish(rank);
   const caller_step s = m.steps[m.next_step++];
@@ -473,7 +473,7 @@ void simulation::world::poll_pairs(rank_t rank) {
   for (const caller_operation* o : m.inline_pairs) {
     if (!o->sending) continue;
     const std::uint64_t number = what_.first + o->sequence;
-    pair_lane& lane = board_.pairs().lane(rank, o->peer);
+    pair_lane& lane = board_of(rank).pairs().lane(rank, o->peer);
     pair_slot& slot = lane.at(number);
     if (breaks(mutant::taken_early, 20)) lane.finished_at(number) = number + 1;
     if (breaks(mutant::shape_forged, 20)) slot.head.shape = slot.answer.shape;
@@ -534,6 +534,7 @@ void simulation::world::leave_inline(rank_t rank) {
 
 void simulation::world::turn(rank_t rank, const actors::rank_order& what) {
   member& m = at_rank(rank);
+  if (m.lost) return;
   if (caller_performs(m)) {
     m.inbox.push_back(what);
     return poll_soon(rank);
@@ -549,6 +550,7 @@ bool simulation::world::on_board(const member& m) const {
 /// Tells callers what has ended, and sees to it that somebody comes back for the rest.
 void simulation::world::after(rank_t rank) {
   member& m = at_rank(rank);
+  if (m.lost) return;
   if (m.state->has_arrivals()) take_arrivals(rank);
   if (m.state->has_ended()) {
     const bool was_blocked = !caller_performs(m) && !m.blocked_on.empty();
@@ -578,8 +580,10 @@ void simulation::world::after(rank_t rank) {
 bool simulation::world::slot_port_changed(rank_t rank) {
   member& m = at_rank(rank);
   const board_performer& p = m.state->port()->performer();
-  const std::uint64_t now = mix(board_.done(rank)) ^ p.steps_taken() ^ (p.idle() ? 1u << 20 : 0u) ^
-                            mix(board_.direct().at(rank).here.load()) ^ mix(p.sequence());
+  slot_board& board = board_of(rank);
+  const rank_t place = place_on_board(rank);
+  const std::uint64_t now = mix(board.done(place)) ^ p.steps_taken() ^ (p.idle() ? 1u << 20 : 0u) ^
+                            mix(board.direct().at(place).here.load()) ^ mix(p.sequence());
   return std::exchange(m.signature, now) != now;
 }
 
@@ -595,9 +599,10 @@ void simulation::world::poll_soon(rank_t rank) {
 void simulation::world::poll(rank_t rank) {
   member& m = at_rank(rank);
   m.polled = false;
-  if (!on_board(m) || breaks(mutant::no_advance, 30)) return;
+  if (m.lost || !on_board(m) || breaks(mutant::no_advance, 30)) return;
   const board_performer& p = m.state->port()->performer();
-  if (!p.idle() && breaks(mutant::slots_given_back_early, 20)) board_.finish(rank, p.sequence());
+  if (!p.idle() && breaks(mutant::slots_given_back_early, 20))
+    board_of(rank).finish(place_on_board(rank), p.sequence());
   if (m.inline_op != nullptr) {
     poll_inline(rank);
     if (m.inline_op != nullptr && slot_port_changed(rank))
@@ -623,6 +628,7 @@ void simulation::world::tick_at(rank_t rank, nanoseconds_t when) {
 void simulation::world::tick(rank_t rank) {
   member& m = at_rank(rank);
   m.next_tick = -1;
+  if (m.lost) return;
   if (caller_performs(m)) return tick_at(rank, now_ + ms);
   const steady_time next = m.state->tick(*m.out);
   if (next != no_deadline) {

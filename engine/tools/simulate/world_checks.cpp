@@ -55,6 +55,8 @@ void simulation::world::fault(const std::string& text) {
 
 void simulation::world::ended(caller_operation& o, failure_ptr why) {
   if (o.over) return fault(o.title() + " ended twice");
+  if (o.peer < 0 && with_nic(o.rank, o.key.epoch))
+    return fault(o.title() + ": its caller has its buffers back while the NIC has them");
   o.over = true;
   o.why = std::move(why);
   o.over_at = now_;
@@ -121,6 +123,9 @@ void simulation::world::check_reason(const caller_operation& o) {
       return;
     case errc::actor_lost:
       if (!killed_) untrue("no actor ended");
+      return;
+    case errc::peer_lost:
+      if (!lost_hosts_) untrue("no host was lost");
       return;
     case errc::mismatch:
       if (of_communicator(o) ? !differed_ahead()
@@ -312,7 +317,7 @@ bool simulation::world::differ(const std::vector<caller_operation*>& parts) cons
 
 /// It was told the end of the communicator.
 bool simulation::world::of_communicator(const caller_operation& o) const {
-  return o.why && (o.why == membership_.broken() || o.why->code == errc::actor_lost ||
+  return o.why && (o.why == membership_.broken() || o.why->code == errc::actor_lost || o.why->code == errc::peer_lost ||
                    o.why->code == errc::communicator_aborted);
 }
 
@@ -339,7 +344,7 @@ bool simulation::world::heard_later(const caller_operation& p) {
 void simulation::world::check_outcome(const std::vector<caller_operation*>& parts) {
   const caller_operation* first = nullptr;
   for (const caller_operation* p : parts) {
-    if (p == nullptr || !p->what.outcome_of || !p->over || p->refused) continue;
+    if (p == nullptr || !p->what.outcome_of || !p->over || p->refused || at_rank(p->rank).lost) continue;
     if (at_rank(p->rank).shell_gone && killed_) continue;  // no survivor
     if (first == nullptr) first = p;
     if ((p->why == nullptr) != (first->why == nullptr))
@@ -364,7 +369,7 @@ void simulation::world::check_equal(std::uint64_t sequence) {
              incomplete = std::any_of(parts.begin(), parts.end(), [](auto*p) { return p == nullptr; }),
              refused = std::any_of(parts.begin(), parts.end(), [](auto*p) { return p != nullptr && p->refused; });
   for (const caller_operation* p : parts) {
-    if (p == nullptr) continue;
+    if (p == nullptr || at_rank(p->rank).lost) continue;
     if (!p->over) return fault(p->title() + " is not over\n" + who_waits());
     if (!p->why && may_run_ahead(*p)) {
       if ((different || incomplete || refused) && !heard_later(*p))
@@ -393,11 +398,12 @@ void simulation::world::check_equal(std::uint64_t sequence) {
 void simulation::world::check_pairs() {
   for (const auto& [name, ends] : pairs_)
     for (const caller_operation* o : {ends.first, ends.second}) {
-      if (o == nullptr) continue;
+      if (o == nullptr || at_rank(o->rank).lost) continue;
       if (!o->over) return fault(o->title() + " is not over\n" + who_waits());
       if (o->why || o->may_be_left) continue;
       const caller_operation* const other = o == ends.first ? ends.second : ends.first;
       if (other == nullptr) return fault(o->title() + " was performed although the other end was never called");
+      if (at_rank(other->rank).lost) continue;
       if (o->sending && other->why) return fault(o->title() + " was performed but not received: " + other->why->text);
       if (fingerprint(o->what, 0) != fingerprint(other->what, 0))
         return fault(o->title() + " was performed although the ends differ");
@@ -415,6 +421,7 @@ void simulation::world::check_end() {
   if (result_.ok()) check_pairs();
   if (!result_.ok()) return;
   check_poison();
+  if (whole_ == nullptr && what_.nic.any()) check_nics();
   if (!untold_.empty() && !differed_ahead())
     return fault("at the end a disagreement was told, and there was none: " + untold_);
   const bool calm = whole_ == nullptr && !what_.disturbed() && what_.lose_percent == 0;
@@ -422,10 +429,11 @@ void simulation::world::check_end() {
     return fault(std::to_string(result_.failed) + " operations failed although nothing was wrong");
   for (rank_t r = 0; r < what_.ranks; ++r) {
     const actors::rank_state& s = *at_rank(r).state;
+    if (at_rank(r).lost) continue;
     if (s.pending()) return fault("rank " + std::to_string(r) + " has something under way although all is over");
     if (membership_.is_lost(r)) continue;
     // A dead sender revokes nothing.
-    if (s.early_chunks() > 0 && !killed_)
+    if (s.early_chunks() > 0 && !killed_ && !lost_hosts_)
       return fault("rank " + std::to_string(r) + " keeps " + std::to_string(s.early_chunks()) +
                    " chunks that nobody will take");
     if (s.channels_under_way() > 0)

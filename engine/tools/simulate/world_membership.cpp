@@ -132,6 +132,35 @@ void simulation::world::kill(rank_t rank) {
   });
 }
 
+/// A chunk between hosts is lost with its connection, and with it, for everybody, the sender's host; or the receiver's, as the membership is with the
+/// first one.
+void simulation::world::lose_connection(rank_t from, rank_t to) {
+  const int sender = what_.host_of(from), which = sender != 0 ? sender : what_.host_of(to);
+  at(now_, [this, which] { lose_host(which); });
+}
+
+/// All of it ends at once, and with it what is on the way to it or from it. The membership hears of it rank by rank.
+void simulation::world::lose_host(int which) {
+  if (membership_.dissolved() || std::exchange(hosts_[static_cast<std::size_t>(which)].lost, true)) return;
+  tell([&] { return "host " + std::to_string(which) + " is lost"; });
+  lost_hosts_ = true;
+  last_progress_ = now_;
+  const auto why = make_failure(errc::peer_lost, "the connection to host " + std::to_string(which) + " was lost");
+  for (rank_t r = which * what_.of_host; r < (which + 1) * what_.of_host; ++r) {
+    member& m = at_rank(r);
+    m.lost = m.shell_gone = true;
+    m.inbox.clear();
+    if (!std::exchange(m.finished, true)) ++finished_;
+    if (!breaks(mutant::host_lost_unsaid, 50))
+      post_to_membership(message_kind::down, -6, [this, r, why] { membership_.lost(r, why, *this); });
+  }
+}
+
+bool simulation::world::is_cut(int from, int to) const {
+  const auto lost = [this](int end) { return end >= 0 && at_rank(end).lost; };
+  return lost_hosts_ && (lost(from) || lost(to));
+}
+
 void simulation::world::abort() {
   if (membership_.dissolved()) return;
   tell([] { return std::string{"somebody aborts the communicator"}; });

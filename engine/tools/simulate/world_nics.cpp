@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+// The NICs of the hosts, which perform descriptors: the ranks' queues to them, when their threads work, and what is between several of them. The desks, the
+// queues, the count of who has posted and what one host's NIC knows of the others are an engine's own (actors/ports/nic).
+//
+// A NIC's thread works when somebody wakes it (the last rank to post an operation, and who wants its memory back), when another host's NIC has said
+// something, and now and then for nothing, as a thread that has not fallen asleep yet. What is between NICs arrives in order and once, or its connection is
+// lost. Payload is read from the sender's memory when it arrives, unless the NIC has had the link let go of it before.
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/tools/simulate/world.hpp"
+#include "engine/tools/simulate/world_outbox.hpp"
+#include "memory/error.hpp"
+
+namespace troupe::simulate {
+
+using actors::nic_desk;
+using actors::offload_packet;
+using actors::offload_response;
+using actors::rank_outbox;
+using actors::rank_state;
+
+namespace {
+
+/// In links: what a NIC tells a rank, and from one NIC to another.
+constexpr int from_nic = -8, first_nic = -16;
+
+picoseconds time_at_nic(nanoseconds_t now) { return std::chrono::nanoseconds{now}; }
+
+actors::offload_config config_of(const nic_shape& shape) {
+  actors::offload_config c = actors::nic_config();
+  c.packet_bytes = static_cast<std::size_t>(shape.packet_bytes);
+  c.buffer_bytes = shape.packets * c.packet_bytes;
+  c.units = shape.units;
+  return c;
+}
+
+}  // namespace
+
+/// A rank's queue to its host's NIC, and what the NIC tells the rank.
+class simulation::world::nic_end final : public actors::nic_client {
+public:
+  nic_end(world& of, rank_t rank) : w_(of), rank_(rank) {}
+
+  void performed(epoch_t epoch, failure_ptr why) override {
+    tell(message_kind::offloaded, epoch, [epoch, why](rank_state& s, rank_outbox& o) { s.offloaded(epoch, why, o); });
+  }
+  void differs(epoch_t epoch, rank_t from) override {
+    tell(message_kind::nic_differs, epoch,
+         [epoch, from](rank_state& s, rank_outbox& o) { s.nic_differs(epoch, from, o); });
+  }
+  void let_go(epoch_t epoch) override {
+    tell(message_kind::nic_let_go, epoch, [epoch](rank_state& s, rank_outbox& o) { s.nic_let_go(epoch, o); });
+  }
+
+  actors::nic_words words;
+  bool rung = false;
+
+private:
+  void tell(message_kind kind, epoch_t epoch, actors::rank_order what) {
+    w_.with_nic_.erase({rank_, epoch});
+    w_.post_to_rank(kind, from_nic, rank_, std::move(what));
+  }
+  world& w_;
+  rank_t rank_;
+};
+
+/// From a host's NIC to the others.
+class simulation::world::nic_way final : public actors::nic_wire {
+public:
+  nic_way(world& of, int here) : w_(of), here_(here) {}
+
+  void send(int host, epoch_t epoch, const offload_packet& what) override {
+    auto sent = std::make_shared<under_way>(under_way{epoch, what, {}});
+    if (what.bytes > 0) sent_.push_back(sent);
+    w_.post_between_nics(message_kind::nic_packet, here_, host, [this, host, sent] {
+      std::erase(sent_, sent);
+      offload_packet packet = std::move(sent->packet);
+      if (packet.bytes > 0) {
+        if (sent->own.empty() && !w_.with_nic(packet.rank, sent->epoch))
+          return w_.fault("a link reads memory that the NIC of host " + std::to_string(here_) +
+                          " has given back to rank " + std::to_string(packet.rank));
+        own(packet, sent->own);
+        const auto keep = std::make_shared<std::vector<std::byte>>(std::move(sent->own));
+        packet.lies_at = keep->data();
+        packet.keep = keep;
+      }
+      packet.job = {};
+      came(w_.across(host).came(here_, sent->epoch, std::move(packet)));
+    });
+  }
+  void send(int host, epoch_t epoch, const offload_response& what) override {
+    w_.post_between_nics(message_kind::nic_packet, here_, host,
+                         [this, host, epoch, what] { came(w_.across(host).came(here_, epoch, what)); });
+  }
+  void send_ready(int host, epoch_t epoch, std::uint64_t fingerprint) override {
+    w_.post_between_nics(message_kind::nic_ready, here_, host, [this, host, epoch, fingerprint] {
+      came(w_.across(host).came_ready(here_, epoch, fingerprint));
+    });
+  }
+  void let_go(rank_t rank, epoch_t epoch) override {
+    if (w_.breaks(mutant::link_keeps_memory, 100)) return;
+    for (const auto& each : sent_)
+      if (each->packet.rank == rank && each->epoch == epoch) own(each->packet, each->own);
+  }
+
+private:
+  struct under_way {
+    epoch_t epoch;
+    offload_packet packet;
+    std::vector<std::byte> own;  ///< of the link, once it has been read
+  };
+  static void own(const offload_packet& what, std::vector<std::byte>& bytes) {
+    if (bytes.empty()) bytes.assign(what.lies_at, what.lies_at + what.bytes);
+  }
+  void came(bool possible) {
+    if (!possible) w_.fault("a NIC refuses what the NIC of host " + std::to_string(here_) + " says");
+  }
+  world& w_;
+  int here_;
+  std::vector<std::shared_ptr<under_way>> sent_;  ///< with payload, and not there yet
+};
+
+// -- ranks ------------------------------------------------------------------------------------------------------------------------
+
+/// Those of the first communicator are the others' too.
+void simulation::world::add_nics() {
+  name_at_nics_ = ++course_->names_at_nics;
+  if (whole_ != nullptr) return;
+  for (int h = 0; h < what_.hosts(); ++h) {
+    nic_of_host& nic = course_->nics.emplace_back();
+    nic.desk = std::make_unique<nic_desk>(config_of(what_.nic), what_.nic.scratch);
+    nic.works = dice(what_.seed, {0xa1, static_cast<std::uint64_t>(h)});
+    if (what_.hosts() == 1) continue;
+    actors::nic_hosts::options how;
+    how.hosts = what_.hosts();
+    how.here = h;
+    for (rank_t r = 0; r < what_.ranks; ++r) how.host_of.push_back(what_.host_of(r));
+    how.name = name_at_nics_;
+    how.wire = std::make_unique<nic_way>(*this, h);
+    how.ring = [this, h] { wake_nic(h, now_ + latency(first_nic, h)); };
+    hosts_[static_cast<std::size_t>(h)].across = std::make_shared<actors::nic_hosts>(std::move(how));
+  }
+}
+
+void simulation::world::post_to_nic(rank_t rank, actors::nic_posting&& what) {
+  member& m = at_rank(rank);
+  host& on = host_of(rank);
+  if (!m.nic) m.nic = std::make_shared<nic_end>(*this, rank);
+  what.communicator = name_at_nics_;
+  what.across = on.across.get();
+  what.ranks_here = what_.of_host;
+  const epoch_t epoch = what.epoch;
+  if (options_.broken == mutant::posting_forged) {
+    const auto [first, fresh] = fingerprints_.try_emplace({-1, epoch}, what.fingerprint);
+    if (first->second != what.fingerprint && breaks(mutant::posting_forged, 100)) what.fingerprint = first->second;
+  }
+  if (!m.nic->words.post(what)) throw error(errc::out_of_memory, "there is no room in its queue to the NIC");
+  with_nic_.emplace(rank, epoch);
+  ring_nic(rank);
+  if (on.at_nic.complete(epoch, what.posters()) && !breaks(mutant::nic_not_woken))
+    wake_nic(what_.host_of(rank), now_ + latency(first_nic, what_.host_of(rank)));
+  if (breaks(mutant::offloaded_early, 10))
+    post_to_rank(message_kind::order, from_nic, rank,
+                 [epoch](rank_state& s, rank_outbox& o) { s.offloaded(epoch, nullptr, o); });
+}
+
+void simulation::world::recall_from_nic(rank_t rank, epoch_t epoch) {
+  if (breaks(mutant::drop_recall)) return;
+  at_rank(rank).nic->words.recall(name_at_nics_, epoch, rank);
+  ring_nic(rank);
+  wake_nic(what_.host_of(rank), now_ + latency(first_nic, what_.host_of(rank)));
+  if (breaks(mutant::let_go_early, 100))
+    post_to_rank(message_kind::order, from_nic, rank,
+                 [epoch](rank_state& s, rank_outbox& o) { s.nic_let_go(epoch, o); });
+}
+
+/// A NIC that has not fallen asleep sees it without being woken.
+void simulation::world::ring_nic(rank_t rank) {
+  const int which = what_.host_of(rank);
+  nic_of_host& nic = course_->nics[static_cast<std::size_t>(which)];
+  const std::shared_ptr<nic_end>& end = at_rank(rank).nic;
+  if (!std::exchange(end->rung, true)) nic.rung.push_back(end);
+  if (nic.works.one_in(3)) wake_nic(which, now_ + static_cast<nanoseconds_t>(nic.works.below(2 * us)));
+}
+
+// -- the NICs -----------------------------------------------------------------------------------------------------------------------
+
+void simulation::world::wake_nic(int which, nanoseconds_t when) {
+  nic_of_host& nic = course_->nics[static_cast<std::size_t>(which)];
+  if (nic.works_at >= 0 && nic.works_at <= when) return;
+  nic.works_at = when;
+  at(when, [this, which, when] {
+    if (course_->nics[static_cast<std::size_t>(which)].works_at == when) nic_works(which);
+  });
+}
+
+/// As its thread does, from one look at what has come to the next.
+void simulation::world::nic_works(int which) {
+  nic_of_host& nic = course_->nics[static_cast<std::size_t>(which)];
+  host& on = hosts_[static_cast<std::size_t>(which)];
+  nic.works_at = -1;
+  if (on.lost) return;
+  nic_desk& desk = *nic.desk;
+  const picoseconds time = time_at_nic(now_);
+  const auto rung = std::exchange(nic.rung, {});
+  bool moved = on.across != nullptr && on.across->serve(desk, time);
+  for (auto end = rung.rbegin(); end != rung.rend(); ++end) {
+    (*end)->rung = false;
+    (*end)->words.read(desk, *end, time);
+    moved = true;
+  }
+  if (!desk.empty()) moved = desk.turn(time) || moved;
+  if (moved) return wake_nic(which, now_ + 100 + static_cast<nanoseconds_t>(nic.works.below(us)));
+  if (const auto due = desk.nic().next_deadline(); due && desk.under_way() > 0)
+    wake_nic(which, std::max(now_ + 1, std::chrono::ceil<std::chrono::nanoseconds>(*due).count()));
+}
+
+void simulation::world::post_between_nics(message_kind kind, int from, int to, std::function<void()> deliver) {
+  const auto lost = [this](int which) { return hosts_[static_cast<std::size_t>(which)].lost; };
+  if (lost(from)) return;
+  const std::uint64_t number = links_[{first_nic - from, first_nic - to}].second;
+  if (dice(what_.seed, {0xa2, static_cast<std::uint64_t>(from), static_cast<std::uint64_t>(to), number})
+          .percent(what_.lose_percent))
+    return lose_connection(from * what_.of_host, to * what_.of_host);
+  post(kind, first_nic - from, first_nic - to, true, [lost, from, to, deliver = std::move(deliver)] {
+    if (!lost(from) && !lost(to)) deliver();
+  });
+}
+
+/// All is over: nothing is kept. What is kept of operations that a host has never posted goes with the communicator.
+void simulation::world::check_nics() {
+  for (std::size_t h = 0; h < hosts_.size(); ++h) {
+    if (hosts_[h].lost) continue;
+    nic_desk& desk = *course_->nics[h].desk;
+    if (hosts_[h].across) hosts_[h].across->close(desk, time_at_nic(now_));
+    const std::string nic = "the NIC of host " + std::to_string(h);
+    if (!desk.empty() || desk.under_way() > 0)
+      return fault(nic + " keeps " + std::to_string(desk.operations()) + " operations although all is over");
+    if (desk.nic().statistics().sequences > 0) return fault(nic + " still performs descriptors although all is over");
+    if (desk.scratch().in_use > 0) return fault(nic + " keeps scratch memory although all is over");
+  }
+}
+
+}  // namespace troupe::simulate

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// Operations that simulated NICs perform, of one host and of several together.
+
+#include <doctest/doctest.h>
+
+#include "tests/simulation/scenarios.hpp"
+
+using namespace simulation_test;
+
+namespace {
+
+/// Several all-reduces of a few packets each. @param of_host 0: all are on one
+scenario offloading(int ranks, int of_host) {
+  scenario s;
+  s.ranks = ranks;
+  s.of_host = of_host;
+  s.nic = {64, 4, 1, 8'192};
+  s.pairs_by_mailbox = s.parts_by_mailbox = of_host > 0;
+  way how;
+  how.port = port_kind::nic;
+  how.choreography = choreography_named("ring");
+  how.of_host = of_host;
+  how.packet_bytes = s.nic.packet_bytes;
+  for (int i = 0; i < 3; ++i) s.items.push_back(collective_item(i, collective::all_reduce, 127, how));
+  return s;
+}
+
+constexpr std::array<std::pair<int, int>, 3> shapes{{{3, 0}, {4, 2}, {3, 1}}};
+
+}  // namespace
+
+TEST_CASE("nics: ranks of one host and of several have their results, whatever the schedule") {
+  for (const auto& [ranks, of_host] : shapes) {
+    CAPTURE(of_host);
+    check_schedules(offloading(ranks, of_host), 200);
+    const simulation_result r = told_run(offloading(ranks, of_host), 1);
+    CHECK(r.performed == static_cast<std::uint64_t>(3 * ranks));
+    CHECK(tells(r, "offloaded reaches rank"));
+    CHECK_FALSE(tells(r, "chunk "));
+  }
+}
+
+TEST_CASE(
+    "nics: whatever happens to a rank at any moment, all have their memory back, and nothing touches it afterwards") {
+  using kind = disturbance::kind;
+  std::uint64_t failed = 0, let_go = 0;
+  for (const auto& [ranks, of_host] : shapes)
+    for (const kind what :
+         {kind::kill, kind::abort, kind::cancel, kind::deadline, kind::leave, kind::refuse, kind::skip})
+      for (const std::int64_t after : {0, 2'000, 5'000, 9'000, 20'000})
+        for (const rank_t rank : {0, 1, 2}) {
+          scenario s = offloading(ranks, of_host);
+          s.disturbances = {{what, rank, 1, after, 1, {}}};
+          CAPTURE(of_host);
+          CAPTURE(name(what));
+          CAPTURE(after);
+          CAPTURE(rank);
+          check_schedules(s, 20);
+          const simulation_result r = told_run(s, 1);
+          failed += r.failed;
+          let_go += tells(r, "nic_let_go reaches rank") ? 1 : 0;
+        }
+  CHECK(failed > 100);
+  CHECK(let_go > 50);
+}
+
+TEST_CASE("nics: who posts another call is told so, and all hear the same") {
+  for (const auto& [ranks, of_host] : shapes) {
+    scenario s = offloading(ranks, of_host);
+    disturbance x{disturbance::kind::other_call, 1, 1, 0, 1, {s.items[1]}};
+    x.instead.front().what.count = 40;
+    s.disturbances = {x};
+    CAPTURE(of_host);
+    check_schedules(s, 200);
+    CHECK(tells(told_run(s, 1), "nic_differs reaches rank"));
+  }
+}
+
+TEST_CASE("nics: with a host the NIC is lost that others wait for, and they have their memory back") {
+  std::uint64_t lost = 0;
+  scenario s = offloading(6, 2);
+  s.lose_percent = 5;
+  check_schedules(s, 400);
+  for (std::uint64_t seed = 1; seed <= 30; ++seed) {
+    const simulation_result r = told_run(s, seed);
+    lost += tells(r, "fails: the connection to host") && tells(r, "nic_let_go reaches rank") ? 1 : 0;
+  }
+  CHECK(lost > 10);
+}
