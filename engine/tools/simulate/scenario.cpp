@@ -248,6 +248,12 @@ std::int64_t draw_time(dice& d) {
 /// What a rank calls while the others call `at`.
 item draw_other_call(const scenario& s, const item& at, plan_source& plans, dice& d) {
   item other = at;
+  // What has as many bytes to exchange in the same way, only the fingerprints tell from it.
+  if (s.of_host > 1 && !at.pair && is_reduction(at.what.what) && d.one_in(2)) {
+    other.what.reduction.kind = at.what.reduction.kind == op_kind::min ? op_kind::max : op_kind::min;
+    if (supports(other.what.type, other.what.reduction.kind) && can_perform(other, s.ranks, plans)) return other;
+    other = at;
+  }
   if (at.pair) {
     other.what.count = at.what.count + 1 + d.below(3);
   } else if (d.one_in(2)) {

@@ -276,12 +276,20 @@ void simulation::world::post_to_membership(message_kind kind, int link, std::fun
   });
 }
 
-namespace {
-/// The fingerprint that a rank's own chunks of the operation have.
-std::uint64_t forged(const caller_operation& mine, epoch_t epoch) {
-  return fingerprint(mine.what, epoch, mine.plan ? mine.plan->identity : 0);
+/// That a rank's own chunks of the operation have.
+std::uint64_t simulation::world::own_fingerprint(const caller_operation& mine, epoch_t epoch) const {
+  const auto op = std::find_if(known_.begin(), known_.end(), [&](const auto& each) { return each.second == &mine; });
+  const auto print = [epoch](const call& c, std::uint64_t identity) {
+    return fingerprint(c, epoch, identity) ^ c.history;
+  };
+  const std::uint64_t whole =
+      print(op != known_.end() ? op->first->what : mine.what, mine.plan ? mine.plan->identity : 0);
+  const tiers_plan* const stages = mine.plan ? mine.plan->tiers() : nullptr;
+  if (stages == nullptr) return whole;
+  call between = call_of_tier(mine.what, tier::across, stages->hosts(), stages->of_host);
+  between.history = whole;
+  return print(between, stages->across->identity);
 }
-}  // namespace
 
 /// Of an operation in tiers, on its host's board.
 bool simulation::world::is_at_stage(rank_t rank) const {
@@ -290,6 +298,7 @@ bool simulation::world::is_at_stage(rank_t rank) const {
 }
 
 bool simulation::world::in_tiers(rank_t rank, epoch_t epoch) const {
+  if (what_.of_host < 2) return false;
   const caller_operation* const of = under_way(rank, {epoch, -1, false});
   return of != nullptr && of->plan != nullptr && of->plan->tiers() != nullptr;
 }
@@ -297,7 +306,6 @@ bool simulation::world::in_tiers(rank_t rank, epoch_t epoch) const {
 void simulation::world::deliver_chunk(rank_t from, rank_t to, int channel, chunk&& what) {
   if (options_.broken == mutant::stride_forgotten && in_tiers(from, what.epoch) && breaks(mutant::stride_forgotten, 20))
     to /= what_.of_host;
-  if (options_.broken == mutant::tiers_unmarked) fingerprints_[{from, what.epoch}] = what.fingerprint;
   check_sent(from, to, what);
   if (at_rank(from).muted) return;
   const bool pair = (what.epoch & point_to_point) != 0;
@@ -357,16 +365,12 @@ void simulation::world::carry_chunk(rank_t from, rank_t to, int channel, const c
                    chunk copy = c;
                    if (const auto at = places_.find(name); at != places_.end() && at->second.filled && !c.announced)
                      copy.data = at->second.at;
-                   if (options_.broken == mutant::fingerprint_forged)
+                   const mutant forges = in_tiers(to, c.epoch) ? mutant::tiers_unmarked : mutant::fingerprint_forged;
+                   if (options_.broken == forges)
                      if (const caller_operation* mine =
                              under_way(to, {c.epoch, (c.epoch & point_to_point) != 0 ? from : -1, false});
-                         mine != nullptr && !in_tiers(to, c.epoch) && forged(*mine, c.epoch) != c.fingerprint &&
-                         breaks(mutant::fingerprint_forged, 100))
-                       copy.fingerprint = forged(*mine, c.epoch);
-                   if (const auto own = fingerprints_.find({to, c.epoch});
-                       own != fingerprints_.end() && own->second != c.fingerprint && in_tiers(to, c.epoch) &&
-                       breaks(mutant::tiers_unmarked, 100))
-                     copy.fingerprint = own->second;
+                         mine != nullptr && own_fingerprint(*mine, c.epoch) != c.fingerprint && breaks(forges, 100))
+                       copy.fingerprint = own_fingerprint(*mine, c.epoch);
                    if (breaks(mutant::credit_early, 30))
                      send_credit(message_kind::credit, to, from, channel, {c.epoch, to, c.lane, c.sequence});
                    if (breaks(mutant::chunk_invented, 30)) {

@@ -307,6 +307,7 @@ private:
   bool is_cut(int from, int to) const;
   bool in_tiers(rank_t rank, epoch_t epoch) const;
   bool is_at_stage(rank_t rank) const;
+  std::uint64_t own_fingerprint(const caller_operation& mine, epoch_t epoch) const;
 
   // -- NICs (world_nics.cpp) --
   void add_nics();
@@ -429,8 +430,7 @@ private:
   bool aborted_ = false, killed_ = false, lost_hosts_ = false;
   std::uint64_t name_at_nics_ = 0;
   std::set<std::pair<rank_t, epoch_t>> with_nic_;  ///< posted, and not given back
-  /// With a mutant: of what a rank has sent of an operation; −1: of what the first one has posted.
-  std::map<std::pair<rank_t, epoch_t>, std::uint64_t> fingerprints_;
+  std::map<epoch_t, std::uint64_t> posted_first_;  ///< with a mutant: the fingerprint of the first posting
   std::vector<std::unique_ptr<world>> parts_;
   division_state<world*> divisions_;
 };

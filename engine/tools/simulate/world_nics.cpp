@@ -153,7 +153,7 @@ void simulation::world::post_to_nic(rank_t rank, actors::nic_posting&& what) {
   what.ranks_here = what_.of_host;
   const epoch_t epoch = what.epoch;
   if (options_.broken == mutant::posting_forged) {
-    const auto [first, fresh] = fingerprints_.try_emplace({-1, epoch}, what.fingerprint);
+    const auto [first, fresh] = posted_first_.try_emplace(epoch, what.fingerprint);
     if (first->second != what.fingerprint && breaks(mutant::posting_forged, 100)) what.fingerprint = first->second;
   }
   if (!m.nic->words.post(what)) throw error(errc::out_of_memory, "there is no room in its queue to the NIC");
