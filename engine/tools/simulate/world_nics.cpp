@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "engine/tools/simulate/world.hpp"
-#include "engine/tools/simulate/world_outbox.hpp"
 #include "memory/error.hpp"
 
 namespace troupe::simulate {
