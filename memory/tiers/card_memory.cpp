@@ -107,13 +107,6 @@ tier_heap& card_memory::l1(int core_group) {
   return l1_[static_cast<std::size_t>(core_group)];
 }
 
-void card_memory::require_l0(std::size_t bytes, std::string_view who) const {
-  const std::size_t most = std::max(options_.l0_bytes, detail::extra_bytes) - detail::extra_bytes;
-  if (bytes > most)
-    throw error{errc::out_of_memory, std::string{who} + " needs " + std::to_string(bytes) +
-                                         " bytes of L0; a core group has " + std::to_string(most)};
-}
-
 tier_heap* card_memory::l1_with(const void* block) noexcept {
   for (tier_heap& heap : l1_)
     if (heap.contains(block)) return &heap;

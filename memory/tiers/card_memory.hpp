@@ -21,7 +21,6 @@
 #include <memory>
 #include <mutex>
 #include <span>
-#include <string_view>
 
 #include "memory/export.hpp"
 #include "memory/tiers/tier_heap.hpp"
@@ -96,8 +95,6 @@ public:
   tier_heap& l0(int core_group);
   tier_heap& l1(int core_group);
   tier_heap& l2() noexcept { return l2_; }
-  /// Of whoever plans: throws errc::out_of_memory, which names `who`, if an L0 as a whole is smaller.
-  void require_l0(std::size_t bytes, std::string_view who) const;
 
   /// How much of each core group's memory is L1, at most hbm_bytes: 0 … all. What leaves a tier goes back to the system. Throws errc::out_of_memory, and nothing
   /// has changed, while something is allocated in what would leave its tier.

@@ -109,13 +109,6 @@ TEST_CASE("options that make no card are refused") {
   CHECK(made([](card_options& o) { o.l0_bytes = 0; }) == errc::ok);
 }
 
-TEST_CASE("a need of L0 is refused by who plans") {
-  card_memory card{small()};
-  card.require_l0(256 * 1024 - 24, "a tile");
-  CHECK(message_of([&] { card.require_l0(300'000, "layer_norm"); }) ==
-        "layer_norm needs 300000 bytes of L0; a core group has 262120");
-}
-
 TEST_CASE("host transfers: one copy into L2 and one by each core group, or a copy for each") {
   card_memory card{small()};
   constexpr std::size_t bytes = 300'001;
