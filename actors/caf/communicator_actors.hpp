@@ -53,7 +53,7 @@ struct communicator_actors : std::enable_shared_from_this<communicator_actors> {
   std::shared_ptr<spdlog::logger> log;  ///< the engine's
   std::vector<int> machine_rank;        ///< rank of the communicator → rank of the machine's layout
   std::vector<caf::actor> shells;       ///< the ranks'; for the membership, others ask shell()
-  std::unique_ptr<card_tiers> card;     ///< null: no operation uses a modelled card's memory
+  std::shared_ptr<card_tiers> card;     ///< null: no operation uses a modelled card's memory
   std::unique_ptr<rank_threads> threads;
   std::unique_ptr<rank_table> table;  ///< thread-safe
   /// Makes an operation of a request that came as a message to a rank actor; set by the engine. Thread-safe.

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "actors/caf/fabric.hpp"
 
+#include <new>
+
 #include <caf/send.hpp>
 #include <spdlog/spdlog.h>
 
 #include "actors/caf/caf_compat.hpp"
+#include "actors/elements/tier_keeper.hpp"
+#include "memory/error.hpp"
 
 namespace troupe::actors {
 
@@ -17,10 +21,21 @@ path_ptr fabric::path_between(int from, int to, int channel) {
   return result;
 }
 
-caf::actor fabric::dma_of(int rank) {
+caf::actor fabric::core_group_of(int rank) {
   const coordinates at = machine_.ranks().of(rank);
   const std::lock_guard lock(mutex_);
   return element_actor(machine_.id_of({element_kind::dma, at.server, at.card, at.core_group, direction::out}));
+}
+
+caf::actor fabric::mpe_of(int server, int card) {
+  const std::lock_guard lock(mutex_);
+  caf::actor& found = mpes_[{server, card}];
+  if (!found) {
+    const lets_go_of_logger of_this_thread;
+    found = spawn_mpe(system_, card_sizes_, machine_.ranks().core_groups, {element_kind::dma, server, card});
+    if (closed_) post_exit(found, caf::exit_reason::user_shutdown);  // nobody will end it later
+  }
+  return found;
 }
 
 caf::actor fabric::element_actor(element_id id) {
@@ -28,7 +43,7 @@ caf::actor fabric::element_actor(element_id id) {
   if (!found) {
     const lets_go_of_logger of_this_thread;
     switch (machine_.at(id).kind) {
-      case element_kind::dma: found = spawn_dma_engine(system_, *this, id); break;
+      case element_kind::dma: found = spawn_core_group(system_, *this, id); break;
       case element_kind::nic: found = spawn_nic(system_, *this); break;
       default: found = spawn_ring_segment(system_, *this); break;
     }
@@ -78,6 +93,26 @@ std::shared_ptr<scratch_block> fabric::buffer(std::size_t bytes) {
   }
 }
 
+region_message granted(tier_keeper& by, const region_order_message& what) {
+  try {
+    return {by.grant(*what.to, what.of, what.bytes), nullptr};
+  } catch (const error& e) {
+    return {nullptr, make_failure(e.code_value(), e.what())};
+  } catch (const std::bad_alloc&) {
+    return {nullptr, make_failure(errc::out_of_memory, "there is no memory for the notes about a block")};
+  }
+}
+
+failure_ptr mpe_has_ended(const machine_element& of) {
+  return make_failure(errc::actor_lost, "the MPE of card " + std::to_string(of.server) + "." + std::to_string(of.card) +
+                                            " has ended, which owned its memory");
+}
+
+failure_ptr core_group_has_ended(const machine_element& of) {
+  return make_failure(errc::actor_lost, "core group " + std::to_string(of.server) + "." + std::to_string(of.card) +
+                                            "." + std::to_string(of.index) + " has ended, which owned its L0");
+}
+
 std::vector<std::string> fabric::traced() {
   const std::lock_guard lock(traced_mutex_);
   std::vector<std::string> lines;
@@ -102,7 +137,9 @@ std::vector<element_traffic> fabric::traffic() {
 void fabric::close() {
   const std::lock_guard lock(mutex_);
   for (auto& [id, actor] : elements_) post_exit(actor, caf::exit_reason::user_shutdown);
+  for (auto& [card, actor] : mpes_) post_exit(actor, caf::exit_reason::user_shutdown);
   elements_.clear();
+  mpes_.clear();
   closed_ = true;
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The elements of the machine as actors: DMA engines, ring segments, links, NICs and the switch. A chunk passes them hop by hop, in
-// the order that topology/machine/routes.hpp gives.
+// The elements of the machine as actors: core groups with their DMA engines, ring segments, links, NICs and the switch. A chunk passes
+// them hop by hop, in the order that topology/machine/routes.hpp gives. Nothing passes the MPE of a card: it owns the memory.
 
 #include <atomic>
 #include <cstdint>
@@ -20,8 +20,9 @@
 #include "actors/caf/communicator_actors.hpp"
 #include "actors/caf/messages.hpp"
 #include "actors/elements/nic_state.hpp"
+#include "actors/rank/card_tiers.hpp"
 #include "memory/arena.hpp"
-#include "memory/tiers/card_memory.hpp"
+#include "memory/tiers/tier_heap.hpp"
 #include "protocols/chunk.hpp"
 #include "topology/machine/card_sizes.hpp"
 #include "topology/machine/element_traffic.hpp"
@@ -97,6 +98,25 @@ struct shared_copy_message {
 /// "Answer when you have done what came before": from then on the DMA engine reads and writes nothing on the asker's behalf.
 struct flush_message {};
 struct flushed_message {};
+/// A rank asks for a block of its L0 (`of`) or of L2 (card_tiers::shared): its core group, or the MPE of the card, answers with a
+/// region_message. Once for each size that the communicator's operations need, not once an operation (card_tiers.hpp).
+struct region_order_message {
+  std::shared_ptr<card_tiers> to;
+  rank_t of;
+  std::size_t bytes;
+};
+struct region_message {
+  card_tiers::region block;
+  failure_ptr why;  ///< null: granted
+};
+/// A core group asks the MPE for its L0. The answer is an l0_message.
+struct l0_order_message {
+  int core_group;
+};
+struct l0_message {
+  std::shared_ptr<tier_heap> tier;
+  failure_ptr why;  ///< null: it is the core group's
+};
 
 /// Spawns elements on first use and remembers paths. Thread-safe.
 class fabric final : public travel_memory {
@@ -112,10 +132,8 @@ public:
 
   /// Null: both ranks share a core group and hand over references directly.
   path_ptr path_between(int from, int to, int channel);
-  caf::actor dma_of(int rank);
-  /// Of the card that the rank sits on. Made when it is first asked for; throws error(out_of_memory) where the system
-  /// gives no address space.
-  std::shared_ptr<card_memory> card_of(int rank);
+  caf::actor core_group_of(int rank);
+  caf::actor mpe_of(int server, int card);
 
   /// A transfer passes the element at that place of its way: noted if routes are traced.
   void pass(transfer_message& what, std::size_t at);
@@ -160,24 +178,29 @@ private:
   std::map<element_id, element_traffic> traffic_;
   bool closed_ = false;
   const card_sizes card_sizes_;
-  std::map<std::pair<int, int>, std::shared_ptr<card_memory>> cards_;  ///< by server and card
+  std::map<std::pair<int, int>, caf::actor> mpes_;  ///< by server and card
 };
 
-/// The memory of the cards that a communicator's ranks sit on; null: they are larger than card_memory models, and
-/// operations use the arena. @param machine_ranks as communicator_actors::machine_rank
-std::unique_ptr<card_tiers> make_card_tiers(fabric& ways, std::vector<int> machine_ranks,
-                                            std::shared_ptr<spdlog::logger> log);
+class tier_keeper;
+/// What the owner of a tier answers.
+region_message granted(tier_keeper& by, const region_order_message& what);
+/// Why there is no L2, or L0, any more. @param of the core group, or any of the card
+failure_ptr mpe_has_ended(const machine_element& of);
+failure_ptr core_group_has_ended(const machine_element& of);
 
-/// A core group's DMA engine: reads the sender's memory into a buffer that travels (out), hands what arrives to the channel (in),
-/// and performs dma_get and dma_put, also for other core groups that read or write its share of L2. One request after
-/// the other, as the engine is shared by everything on its core group.
-caf::actor spawn_dma_engine(caf::actor_system& system, fabric& ways, element_id self);
+/// A core group: L0, and the DMA engine, which reads the sender's memory into a buffer that travels (out), hands what arrives to
+/// the channel (in), and performs dma_get and dma_put, also for other core groups that read or write its share of L2. One
+/// request after the other, as the engine is shared by everything on its core group.
+caf::actor spawn_core_group(caf::actor_system& system, fabric& ways, element_id self);
+/// The management core of the card that `of` is on, which has so many core groups.
+caf::actor spawn_mpe(caf::actor_system& system, const card_sizes& sizes, int core_groups, machine_element of);
 /// Calls back, on `self`'s turn, when nothing that the channels of `rank` have handed to their DMA engine refers to the rank's memory
 /// any more, wherever it is on its way; at once if the ranks hand over references directly.
 template <class Self, class Callback>
 void after_transfers(Self& self, const communicator_actors& members, rank_t rank, Callback callback) {
   if (members.ways == nullptr) return callback();
-  ask(self, members.ways->dma_of(members.machine_rank[static_cast<std::size_t>(rank)]), caf::infinite, flush_message{})
+  ask(self, members.ways->core_group_of(members.machine_rank[static_cast<std::size_t>(rank)]), caf::infinite,
+      flush_message{})
       .then([callback](const flushed_message&) mutable { callback(); },
             [callback](const caf::error&) mutable { callback(); });  // an engine that is gone refers to nothing either
 }
@@ -196,4 +219,8 @@ TROUPE_LOCAL_MESSAGE(troupe_fabric, troupe::actors::copy_message)
 TROUPE_LOCAL_MESSAGE(troupe_fabric, troupe::actors::shared_copy_message)
 TROUPE_LOCAL_MESSAGE(troupe_fabric, troupe::actors::flush_message)
 TROUPE_LOCAL_MESSAGE(troupe_fabric, troupe::actors::flushed_message)
+TROUPE_LOCAL_MESSAGE(troupe_fabric, troupe::actors::region_order_message)
+TROUPE_LOCAL_MESSAGE(troupe_fabric, troupe::actors::region_message)
+TROUPE_LOCAL_MESSAGE(troupe_fabric, troupe::actors::l0_order_message)
+TROUPE_LOCAL_MESSAGE(troupe_fabric, troupe::actors::l0_message)
 TROUPE_END_MESSAGES(troupe_fabric)

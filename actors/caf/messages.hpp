@@ -26,6 +26,11 @@ struct dissolve_message {};  ///< engine → membership: end every actor of the 
 struct flush_order_message {  ///< tell the rank when its DMA engine has done what came before
   operation_key which;
 };
+struct ask_room_message {  ///< ask for a block of a tier of the card, as rank_outbox::ask_room()
+  epoch_t epoch;
+  rank_t of;
+  std::size_t bytes;
+};
 struct held_back_message {  ///< a chunk that fault injection held back
   rank_t to;
   int channel;
@@ -57,6 +62,7 @@ TROUPE_LOCAL_MESSAGE(troupe_ranks, troupe::actors::peer_lost_message)
 TROUPE_LOCAL_MESSAGE(troupe_ranks, troupe::actors::overdue_message)
 TROUPE_LOCAL_MESSAGE(troupe_ranks, troupe::actors::dissolve_message)
 TROUPE_LOCAL_MESSAGE(troupe_ranks, troupe::actors::flush_order_message)
+TROUPE_LOCAL_MESSAGE(troupe_ranks, troupe::actors::ask_room_message)
 TROUPE_LOCAL_MESSAGE(troupe_ranks, troupe::actors::held_back_message)
 TROUPE_LOCAL_MESSAGE(troupe_ranks, troupe::actors::rank_lost_message)
 TROUPE_END_MESSAGES(troupe_ranks)

@@ -136,8 +136,8 @@ public:
       troupe::copy(target, source, bytes);
       return true;
     }
-    if (!dma_) dma_ = members_.ways->dma_of(place(rank_));
-    post(dma_, copy_message{target, source, bytes, asker(which, channel, lane)});
+    if (!core_group_) core_group_ = members_.ways->core_group_of(place(rank_));
+    post(core_group_, copy_message{target, source, bytes, asker(which, channel, lane)});
     return false;
   }
   bool transfer_shared(const operation_key& which, int channel, int lane, const shared_transfer& what) override {
@@ -145,8 +145,8 @@ public:
     std::vector<l2_access> pieces = here ? std::vector<l2_access>{} : accesses(channel, what);
     if (std::ranges::all_of(pieces, [](const l2_access& piece) { return piece.there == nullptr; }))
       return transfer(which, channel, lane, what.target, what.source, what.bytes);
-    if (!dma_) dma_ = members_.ways->dma_of(place(rank_));
-    post(dma_, shared_copy_message{std::move(pieces), asker(which, channel, lane)});
+    if (!core_group_) core_group_ = members_.ways->core_group_of(place(rank_));
+    post(core_group_, shared_copy_message{std::move(pieces), asker(which, channel, lane)});
     return false;
   }
   bool flush(const operation_key& which) override {
@@ -154,6 +154,12 @@ public:
     if (members_.ways == nullptr) return false;
     post(shell(), flush_order_message{which});
     return true;
+  }
+  void ask_room(epoch_t epoch, rank_t of, std::size_t bytes) override {
+    post(shell(), ask_room_message{epoch, of, bytes});
+  }
+  void tell_of_room(rank_t to, epoch_t epoch) override {
+    peer(to).post(rank_order{[epoch](rank_state& s, rank_outbox& o) { s.hear_of_room(epoch, o); }});
   }
   void post_to_nic(nic_posting&& what) override {
     if (!nic_) nic_ = make_nic_queue();
@@ -259,8 +265,8 @@ private:
   communicator_actors& members_;
   rank_t rank_;
   bool killed_ = false;
-  std::vector<fault_injector> faults_;  ///< by channel; empty: none
-  caf::actor dma_;
+  std::vector<fault_injector> faults_;                              ///< by channel; empty: none
+  caf::actor core_group_;                                           ///< null: nothing was asked of it yet
   std::unordered_map<std::uint64_t, path_ptr> paths_, paths_back_;  ///< by peer and channel
   std::shared_ptr<rank_nic_queue> nic_;                             ///< null: nothing was posted yet
   bool wakes_nic_ = false;
@@ -294,6 +300,7 @@ public:
           });
         },
         [this](const flush_order_message& m) { flush(m.which); },
+        [this](const ask_room_message& m) { ask_room(m); },
         [this](held_back_message& m) {
           members_->let_go.fetch_add(1);
           tell([held = std::make_shared<held_back_message>(std::move(m))](rank_state&, rank_outbox& o) {
@@ -321,6 +328,27 @@ private:
   void flush(const operation_key& which) {
     after_transfers(*this, *members_, rank_,
                     [this, which] { tell([which](rank_state& s, rank_outbox& o) { s.flushed(which, o); }); });
+  }
+
+  void ask_room(const ask_room_message& m) {
+    const bool shared = m.of == card_tiers::shared;
+    const fabric& ways = *members_->ways;
+    const int place = members_->machine_rank[static_cast<std::size_t>(shared ? 0 : rank_)];
+    const coordinates at = ways.hardware().ranks().of(place);
+    ask(*this, shared ? members_->ways->mpe_of(at.server, at.card) : members_->ways->core_group_of(place),
+        caf::infinite, region_order_message{members_->card, m.of, m.bytes})
+        .then([this, m](region_message& got) { tell_of_room(m, std::move(got)); },
+              [this, m, shared, at](const caf::error&) {
+                const machine_element owner{element_kind::dma, at.server, at.card, at.core_group};
+                tell_of_room(m, {nullptr, shared ? mpe_has_ended(owner) : core_group_has_ended(owner)});
+              });
+  }
+  /// Moves the block all the way, so that it is free when its operation drops it.
+  void tell_of_room(const ask_room_message& m, region_message&& got) {
+    tell([m, got = std::move(got)](rank_state& s, rank_outbox& o) mutable {
+      if (got.block) s.room_came(m.epoch, m.of, std::move(got.block), o);
+      else s.no_room(m.epoch, got.why, o);
+    });
   }
 
   /// A request that came as a message: answered when the operation is done.

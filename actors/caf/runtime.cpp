@@ -13,6 +13,7 @@
 #include "actors/caf/rank_shell.hpp"
 #include "actors/caf/runtime_hidden.hpp"
 #include "memory/error.hpp"
+#include "memory/tiers/card_memory.hpp"
 #include "topology/machine/discovery.hpp"
 
 namespace troupe::actors {
@@ -211,7 +212,10 @@ runtime::make_actors(std::string name, int ranks, int channels, bool boards, std
   table.cores = usable_cores();
   table.spin = slot_looks * std::max(0, hidden_->options.spin);
   table.first = hidden_->options.first_operation;
-  if (members->ways != nullptr) members->card = make_card_tiers(*members->ways, members->machine_rank, members->log);
+  // Larger cards than card_memory models have none, and operations use the arena.
+  if (members->ways != nullptr && members->ways->hardware().ranks().core_groups <= card_options::most_core_groups)
+    members->card =
+        std::make_shared<card_tiers>([log = members->log](const std::string& wrong) { log->error("{}", wrong); });
   table.card = members->card.get();
   if (job != nullptr) {
     members->links = hidden_->job.get();

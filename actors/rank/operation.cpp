@@ -167,14 +167,26 @@ std::shared_ptr<shared_spaces::space> shared_spaces::enter(epoch_t epoch, std::u
   auto entered = at == open_.end() ? std::make_shared<space>() : at->second;
   if (at == open_.end()) {
     entered->peers.resize(static_cast<std::size_t>(ranks_));
-    // May throw: nobody enters a space without its memory.
-    if (card_ != nullptr && l2_bytes > 0) entered->card_l2 = card_->l2(l2_bytes);
-    else entered->l2 = from.acquire(l2_bytes);
+    if (card_ == nullptr) entered->l2 = from.acquire(l2_bytes);  // may throw: nobody enters without it
     open_.emplace(std::pair{epoch, fingerprint}, entered);
   }
   entered->peers[static_cast<std::size_t>(rank)] = mine;
   if (++entered->takers == ranks_) open_.erase({epoch, fingerprint});
   return entered;
+}
+
+shared_spaces::l2_answer shared_spaces::find_l2(space& in, rank_t rank, std::size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  if (in.waiting.empty() && !in.card_l2) in.card_l2 = card_->l2(bytes);
+  if (in.card_l2) return l2_answer::there;
+  in.waiting.push_back(rank);
+  return in.waiting.size() == 1 ? l2_answer::ask : l2_answer::wait;
+}
+
+std::vector<rank_t> shared_spaces::has_l2(space& in, card_tiers::region l2) {
+  const std::lock_guard lock(mutex_);
+  in.card_l2 = std::move(l2);
+  return std::exchange(in.waiting, {});
 }
 
 void shared_spaces::await_pieces(epoch_t epoch) {
@@ -203,8 +215,8 @@ void shared_spaces::forget(epoch_t epoch) {
   open_.erase(open_.lower_bound({epoch, 0}), open_.upper_bound({epoch, ~std::uint64_t{0}}));
 }
 
-std::shared_ptr<const assignment> prepare(operation& op, rank_t rank, arena& memory, shared_spaces& spaces,
-                                          program_shelf& programs) {
+std::shared_ptr<assignment> prepare(operation& op, rank_t rank, arena& memory, shared_spaces& spaces,
+                                    program_shelf& programs) {
   const plan& p = *op.plan;
   if (!knows_all_blocks(op.what) && !op.counts)
     op.counts = std::make_shared<const std::vector<std::size_t>>(own_counts(op.what, rank, p.notes->ranks));
@@ -232,11 +244,8 @@ std::shared_ptr<const assignment> prepare(operation& op, rank_t rank, arena& mem
   result->code = code();
   op.scratch = memory.acquire(result->code->scratch_bytes);
   result->memory.scratch = bytes_of(op.scratch.data());
-  if (const std::size_t bytes = result->code->l0_bytes; bytes > 0 && spaces.card() != nullptr) {
-    op.tile = spaces.card()->l0(rank, bytes);
-    result->memory.l0 = op.tile.get();
-  } else {
-    op.l0 = memory.acquire(bytes);
+  if (spaces.card() == nullptr) {
+    op.l0 = memory.acquire(result->code->l0_bytes);
     result->memory.l0 = bytes_of(op.l0.data());
   }
   if (result->code->slot_bytes > 0) result->lent = op.lent = std::make_shared<lent_memory>();
@@ -245,7 +254,7 @@ std::shared_ptr<const assignment> prepare(operation& op, rank_t rank, arena& mem
                                     {result->memory.input, result->memory.output, result->memory.factor},
                                     result->code->l2_bytes, memory);
     result->memory.peers = space->peers.data();
-    result->memory.l2 = space->l2_begin();
+    result->memory.l2 = static_cast<std::byte*>(space->l2.data());
     result->shared = op.shared = space;
   }
   return result;

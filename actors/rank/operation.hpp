@@ -81,10 +81,11 @@ struct operation {
   scratch_block staged_input, staged_output, scratch, l0;
   std::byte* result = nullptr;  ///< where the plan leaves the output, in its own type; null: in `output`
   std::shared_ptr<lent_memory> lent;
-  std::shared_ptr<void> shared;           ///< keeps L2 and the table of the peers' buffers
-  std::shared_ptr<std::byte> tile;        ///< L0 of a modelled card; then `l0` is empty
-  failure_ptr why_ended;                  ///< once it has: null if it was performed
-  std::shared_ptr<operation> next_ended;  ///< see ended_operations
+  std::shared_ptr<void> shared;            ///< keeps L2 and the table of the peers' buffers
+  card_tiers::region tile;                 ///< L0 of a modelled card; then `l0` is empty
+  std::shared_ptr<assignment> lacks_room;  ///< what waits for L0 or L2 of a modelled card; else null
+  failure_ptr why_ended;                   ///< once it has: null if it was performed
+  std::shared_ptr<operation> next_ended;   ///< see ended_operations
 
   operation() : done(std::make_shared<completion>()) {}
   /// @param where of the caller's, with the same lifetime
@@ -118,15 +119,22 @@ public:
   struct space {
     std::vector<peer_memory> peers;
     scratch_block l2;
-    std::shared_ptr<std::byte> card_l2;  ///< of a modelled card; then `l2` is empty
+    card_tiers::region card_l2;   ///< of a modelled card; then `l2` is empty
+    std::vector<rank_t> waiting;  ///< for card_l2, which the first of them has asked for
     int takers = 0;
-    std::byte* l2_begin() const { return card_l2 ? card_l2.get() : static_cast<std::byte*>(l2.data()); }
   };
   explicit shared_spaces(int ranks) : ranks_(ranks) {}
   /// Every rank calls this once an operation; the space lives as long as its users hold it. Ranks that called different
   /// operations (`fingerprint`) get different spaces, because each writes to L2 before anybody has compared the calls.
+  /// On a modelled card L2 comes by find_l2().
   std::shared_ptr<space> enter(epoch_t epoch, std::uint64_t fingerprint, rank_t rank, const peer_memory& mine,
                                std::size_t l2_bytes, arena& from);
+  enum class l2_answer { there, ask, wait };
+  /// Whether the space has its L2 of the card. `ask`: nobody has asked for it, so the rank has to, and calls has_l2().
+  /// `wait`: another rank has, and this one is told. Throws as card_tiers::l2(). @pre card()
+  l2_answer find_l2(space& in, rank_t rank, std::size_t bytes);
+  /// Returns who waits for it.
+  std::vector<rank_t> has_l2(space& in, card_tiers::region l2);
   /// A rank's caller has still to make pieces of its input ready: while one does, who does not move has lost no message.
   void await_pieces(epoch_t epoch);
   /// It has, or the operation is over there.
@@ -150,15 +158,15 @@ private:
   link_boards boards_;
   std::optional<part_areas> areas_;
   card_tiers* card_ = nullptr;
-  std::mutex mutex_;  // once per rank and operation that shares memory, and twice if it is partitioned
+  std::mutex mutex_;  // once per rank and operation that shares memory, twice if it is partitioned or on a card
   std::vector<std::pair<epoch_t, int>> awaited_;  ///< ranks; of few operations at once
   std::map<std::pair<epoch_t, std::uint64_t>, std::shared_ptr<space>> open_;
 };
 
-/// Acquires scratch memory, stages the input where the plan wants it, and makes what the channels perform.
-/// Throws error (out_of_memory, size_overflow, unsupported …).
-std::shared_ptr<const assignment> prepare(operation& op, rank_t rank, arena& memory, shared_spaces& spaces,
-                                          program_shelf& programs);
+/// Acquires scratch memory, stages the input where the plan wants it, and makes what the channels perform, but for the
+/// L0 and L2 of a modelled card. Throws error (out_of_memory, size_overflow, unsupported …).
+std::shared_ptr<assignment> prepare(operation& op, rank_t rank, arena& memory, shared_spaces& spaces,
+                                    program_shelf& programs);
 /// The same for the process's NIC. Averages are sums, which conclude() divides; factors are applied here.
 nic_posting prepare_for_nic(operation& op, rank_t rank, arena& memory);
 std::shared_ptr<const assignment> prepare_pair(operation& op);

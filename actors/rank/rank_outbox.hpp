@@ -88,6 +88,13 @@ public:
   /// True: transfers of the rank may be under way; rank_state::flushed() will be called when they have ended.
   virtual bool flush(const operation_key& which) = 0;
 
+  // -- to the card that the rank sits on (card_tiers.hpp) --
+  /// To the owner of L0 of the rank's core group, or of L2 (`of`: card_tiers::shared): a block of it for that operation.
+  /// rank_state::room_came() or no_room() will be called.
+  virtual void ask_room(epoch_t, rank_t /*of*/, std::size_t /*bytes*/) {}
+  /// To another rank: L2 is there, for which we have asked: rank_state::hear_of_room().
+  virtual void tell_of_room(rank_t /*to*/, epoch_t) {}
+
   // -- to the process's NIC --
   /// rank_state::offloaded() or nic_differs() will be called, once the NIC is awake. Throws error where there is none; its queue has room for all
   /// that a rank has under way. `communicator` is set on the way.

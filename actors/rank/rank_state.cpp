@@ -292,26 +292,32 @@ void rank_state::launch(operation& op, rank_outbox& out) {
   if (op.plan->nic() != nullptr) return launch_on_nic(op, out);
   if (op.plan->tiers() != nullptr) return launch_in_tiers(op, out);
   if (op.parts && out.shares_parts() && launch_parts(op, out)) return;
-  std::shared_ptr<const assignment> what;
-  const auto fail = [&](errc code, const char* why) {
-    op.stalled = true;
-    out.fail(op.epoch, op.title(),
-             make_failure(code, "rank " + std::to_string(options_.rank) + " cannot begin it: " + why));
-  };
+  std::shared_ptr<assignment> what;
   try {
     what = prepare_for_channels(op, options_.rank);
   } catch (const error& e) {
-    return fail(e.code_value(), e.what());
+    return cannot_begin(op, e.code_value(), e.what(), out);
   } catch (const std::exception& e) {
-    return fail(errc::out_of_memory, e.what());
+    return cannot_begin(op, errc::out_of_memory, e.what(), out);
   }
   op.launched = true;
   op.channels = what->code->channels;
+  if (uses_card(*what->code)) {
+    op.lacks_room = std::move(what);
+    return begin_on_card(op, out);
+  }
   if (op.channels > 0) return start_channels(what, out);
   if (op.plan->agrees() || op.agreed) finish(op.epoch, nullptr, out);
 }
 
-std::shared_ptr<const assignment> rank_state::prepare_for_channels(operation& op, rank_t rank) {
+/// Here, so nobody can end it.
+void rank_state::cannot_begin(operation& op, errc code, const std::string& why, rank_outbox& out) {
+  op.stalled = true;
+  out.fail(op.epoch, op.title(),
+           make_failure(code, "rank " + std::to_string(options_.rank) + " cannot begin it: " + why));
+}
+
+std::shared_ptr<assignment> rank_state::prepare_for_channels(operation& op, rank_t rank) {
   auto what = prepare(op, rank, *memory_, *spaces_, programs_);
   if (what->code->channels > options_.channels)
     throw error(errc::unsupported, "the plan has " + std::to_string(what->code->channels) +
@@ -328,17 +334,12 @@ void rank_state::start_channels(const std::shared_ptr<const assignment>& what, r
 }
 
 void rank_state::launch_on_nic(operation& op, rank_outbox& out) {
-  const auto fail = [&](errc code, const char* why) {
-    op.stalled = true;
-    out.fail(op.epoch, op.title(),
-             make_failure(code, "rank " + std::to_string(options_.rank) + " cannot begin it: " + why));
-  };
   try {
     out.post_to_nic(prepare_for_nic(op, options_.rank, *memory_));
   } catch (const error& e) {
-    return fail(e.code_value(), e.what());
+    return cannot_begin(op, e.code_value(), e.what(), out);
   } catch (const std::exception& e) {
-    return fail(errc::out_of_memory, e.what());
+    return cannot_begin(op, errc::out_of_memory, e.what(), out);
   }
   op.launched = op.on_nic = true;
   op.channels = 1;  // the NIC
@@ -506,6 +507,7 @@ void rank_state::finish(epoch_t epoch, failure_ptr why, rank_outbox& out) {
   const bool registered = op->registered, performed = why == nullptr;
   if (performed && !op->ahead) ahead_.confirm(epoch);
   // Before its caller is told, whose next call needs the room.
+  op->lacks_room.reset();
   op->tile.reset();
   op->shared.reset();
   ended_.append(std::move(op), std::move(why));

@@ -14,6 +14,8 @@
 //   stuck                          from the membership: somebody looked and found everything idle
 //   revoke / revoked / refused / inquired / asked_for / look_again   from another rank, about a send or receive
 //   offloaded / nic_differs        from the process's NIC, about what was posted; nic_let_go: about what was recalled
+//   room_came / no_room            from the owner of a tier of the card, once for each ask_room(); hear_of_room: from the rank that
+//                                  has asked for all
 //   leave                          from the caller's handle, last
 //
 // Order. Operations are numbered when they are submitted and begin in that order. By mailbox many are under way at once. On the
@@ -195,6 +197,12 @@ public:
   void asked_for(rank_t peer, epoch_t epoch, bool sending, const std::string& text, rank_outbox& out);
   void look_again(rank_t peer, bool sending, rank_outbox& out);
 
+  // -- from the card that the rank sits on --
+  /// @param of as ask_room()'s
+  void room_came(epoch_t epoch, rank_t of, card_tiers::region room, rank_outbox& out);
+  void no_room(epoch_t epoch, const failure_ptr& why, rank_outbox& out);
+  void hear_of_room(epoch_t epoch, rank_outbox& out);
+
   // -- from the process's NIC (ports/nic/nic_desk.hpp) --
   /// @param why null: performed
   void offloaded(epoch_t epoch, const failure_ptr& why, rank_outbox& out);
@@ -263,7 +271,12 @@ private:
   bool begin_one(rank_outbox& out);
   void begin_on_board(rank_outbox& out);
   void launch(operation& op, rank_outbox& out);
-  std::shared_ptr<const assignment> prepare_for_channels(operation& op, rank_t rank);
+  void cannot_begin(operation& op, errc code, const std::string& why, rank_outbox& out);
+  bool uses_card(const program& code) const;
+  void begin_on_card(operation& op, rank_outbox& out);
+  bool find_room(operation& op, rank_outbox& out);
+  operation* lacking_room(epoch_t epoch);
+  std::shared_ptr<assignment> prepare_for_channels(operation& op, rank_t rank);
   void start_channels(const std::shared_ptr<const assignment>& what, rank_outbox& out);
   void launch_on_nic(operation& op, rank_outbox& out);
   void launch_in_tiers(operation& op, rank_outbox& out);

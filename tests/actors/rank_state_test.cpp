@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "actors/rank/rank_state.hpp"
 
+#include "actors/rank/card_tiers.hpp"
 #include "memory/error.hpp"
+#include "memory/tiers/card_memory.hpp"
 #include "protocols/choreographies/choreography.hpp"
 #include "protocols/lower/lowering.hpp"
 
@@ -70,11 +72,19 @@ struct recording final : rank_outbox {
   void look_again(rank_t r, bool sending) override {
     say((sending ? "look_at_sends@" : "look_at_recvs@") + std::to_string(r));
   }
-  bool transfer(const operation_key&, int, int, std::byte*, const std::byte*, std::size_t) override { return false; }
+  bool transfer(const operation_key&, int, int, std::byte*, const std::byte*, std::size_t) override {
+    ++transfers;
+    return false;
+  }
   bool flush(const operation_key& k) override {
     if (flushing) say("flush" + text(k));
     return flushing;
   }
+  void ask_room(epoch_t e, rank_t of, std::size_t bytes) override {
+    say((of == card_tiers::shared ? "ask_l2:" : "ask_l0:") + std::to_string(e));
+    room = bytes;
+  }
+  void tell_of_room(rank_t to, epoch_t e) override { say("room" + std::to_string(e) + "@" + std::to_string(to)); }
   void post_to_nic(nic_posting&& what) override { say("post" + std::to_string(what.epoch)); }
   void recall_from_nic(epoch_t e) override { say("recall" + std::to_string(e)); }
   steady_time now() const override { return steady_time{} + 1h + time; }
@@ -84,7 +94,8 @@ struct recording final : rank_outbox {
   std::vector<std::string> lacked, asked;
   std::vector<failure_ptr> reasons;
   std::vector<chunk> sent;
-  int credits = 0;
+  int credits = 0, transfers = 0;
+  std::size_t room = 0;  ///< that was asked for last
   bool flushing = false;
   std::chrono::nanoseconds time{0};
 };
@@ -1270,6 +1281,105 @@ TEST_CASE("memory stays flat: sends and receives, in any order of their calls, a
     if (!taken_back) CHECK(to == k);
     CHECK(w.flat());
   }
+}
+
+// -- a modelled card --------------------------------------------------------------------------------------------------
+
+namespace {
+
+/// Both of two ranks on a card; the tests play the owners of its tiers, and the membership.
+struct on_card {
+  on_card() {
+    spaces.lie_on(card.get());
+    for (rank_t r : {0, 1})
+      ranks.push_back(std::make_unique<rank_state>(rank_state_options{.rank = r, .ranks = 2}, memory, spaces, nullptr));
+  }
+  operation_ptr gather(std::size_t r) {
+    auto p = std::make_shared<plan>();
+    p->notes = std::make_shared<const score>(
+        lower_syncs(write_score(*find_choreography("csc"), flat_stage(collective::all_gather, 2))));
+    p->count = 1;
+    p->work_type = datatype::i64;
+    p->port = mailbox_plan{.agrees = true};
+    auto op = std::make_shared<operation>();
+    op->what.what = collective::all_gather;
+    op->what.type = datatype::i64;
+    op->what.count = 1;
+    op->input = &in;
+    op->output = both.data();
+    op->plan = std::move(p);
+    ranks[r]->submit(op, out[r]);
+    return op;
+  }
+  card_tiers::region block(std::size_t bytes) {
+    return card->grant(0, {hbm, &hbm->l2()}, bytes);  // from wherever
+  }
+  /// The rank has asked for it.
+  void comes(std::size_t r, epoch_t e, rank_t of) { ranks[r]->room_came(e, of, block(out[r].room), out[r]); }
+
+  arena memory;
+  std::shared_ptr<card_memory> hbm =
+      std::make_shared<card_memory>(card_options{.core_groups = 1, .hbm_bytes = 1 << 20});
+  std::shared_ptr<card_tiers> card = std::make_shared<card_tiers>([](const std::string&) {});
+  shared_spaces spaces{2};
+  std::vector<std::unique_ptr<rank_state>> ranks;
+  std::array<recording, 2> out;
+  std::int64_t in = 1;
+  std::array<std::int64_t, 2> both{};
+};
+
+}  // namespace
+
+TEST_CASE_FIXTURE(on_card,
+                  "an operation begins when its L0 and L2 were granted; L2 is asked for by the first of its ranks") {
+  gather(0);
+  CHECK(out[0].take() == "ask_l0:0");
+  comes(0, 0, 0);
+  CHECK(out[0].take() == "ask_l2:0");
+  gather(1);
+  CHECK(out[1].take() == "ask_l0:0");
+  comes(1, 0, 1);
+  CHECK(out[1].take() == "");  // the other one has asked
+  CHECK(out[1].transfers == 0);
+  comes(0, 0, card_tiers::shared);
+  CHECK(out[0].take() == "room0@1");
+  CHECK(out[0].transfers == 1);
+  ranks[1]->hear_of_room(0, out[1]);
+  CHECK(out[1].transfers == 1);
+  ranks[1]->hear_of_room(0, out[1]);
+  CHECK(out[1].transfers == 1);
+}
+
+TEST_CASE_FIXTURE(on_card, "an operation that is refused its room fails, and room that comes too late goes back") {
+  const auto op = gather(0);
+  out[0].take();
+  SUBCASE("refused") {
+    ranks[0]->no_room(0, make_failure(errc::out_of_memory, "L0 is full"), out[0]);
+    CHECK(out[0].take() == "fail0");
+    CHECK(out[0].reasons.back()->code == errc::out_of_memory);
+    CHECK(out[0].reasons.back()->text == "rank 0 cannot begin it: L0 is full");
+    ranks[0]->no_room(0, make_failure(errc::out_of_memory, "twice"), out[0]);
+    CHECK(out[0].take() == "");
+  }
+  SUBCASE("cancelled") {
+    ranks[0]->stop(0, out[0]);
+    out[0].take();
+    comes(0, 0, 0);
+    CHECK(out[0].take() == "");
+    CHECK(card->l0(0, out[0].room) != nullptr);  // it is nobody's
+  }
+  SUBCASE("the card is lost") {
+    comes(0, 0, 0);
+    out[0].take();
+    card->lose(make_failure(errc::actor_lost, "the MPE has ended"));
+    gather(1);
+    CHECK(out[1].take() == "fail0");
+    CHECK(out[1].reasons.back()->text == "rank 1 cannot begin it: the MPE has ended");
+    ranks[0]->stop(0, out[0]);
+  }
+  ranks[0]->failed(0, why(), out[0]);
+  complete_ended(*ranks[0]);
+  CHECK(op->done->done());
 }
 
 // -- memory that all ranks address ------------------------------------------------------------------------------------

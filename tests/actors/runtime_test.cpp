@@ -815,6 +815,31 @@ TEST_CASE("operations that find a card's memory full of others' fail on all rank
   CHECK(after.good == 4 * 30);
 }
 
+TEST_CASE("what a communicator keeps of a card's memory is no hindrance to others, and goes back with it") {
+  engine_options o = on_card("1x1x4");
+  constexpr std::size_t count = 40'000;
+  // Three operations, and each communicator keeps the blocks of as many.
+  o.card.l2 = card_sizes::page * (3 * card_sizes::taken_by(4 * count * sizeof(float)) / card_sizes::page + 1);
+  engine e{o};
+  std::vector<std::vector<communicator>> all;
+  for (int k = 0; k < 3; ++k) all.push_back(e.communicators(4));
+  tally t;
+  for (int round = 0; round < 2; ++round)
+    for (std::vector<communicator>& comms : all)
+      on_threads(comms, [&](communicator& c) {
+        const std::vector<float> in(count, static_cast<float>(c.rank()));
+        std::vector<std::vector<float>> out(3, std::vector<float>(4 * count));
+        std::vector<request> calls;
+        for (std::vector<float>& into : out) calls.push_back(c.all_gather_async(in, into));
+        for (std::size_t k = 0; k < calls.size(); ++k) {
+          const outcome end = finish(calls[k]);
+          t.add(end, out[k].back() == 3.0F);
+        }
+      });
+  CHECK(t.good == 2 * 3 * 4 * 3);
+  for (const std::string& text : t.texts) MESSAGE(text);
+}
+
 TEST_CASE("sizes of a card's tiers that it cannot have") {
   for (const auto& [l0, l2] :
        {std::pair{0ul, 8192ul}, {8191ul, 8192ul}, {8192ul, 0ul}, {std::size_t{1} << 33, 8192ul}}) {

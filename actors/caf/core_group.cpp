@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// A core group's DMA engine. State: what it has sent to other core groups' shares of L2 (transfers_under_way); besides
-// that the actor is the order.
+// A core group: owns its L0, which the MPE gives it, and its DMA engine. State: what the engine has sent to other core
+// groups' shares of L2 (transfers_under_way), and who was granted L0 (tier_keeper); besides that the actor is the order, as
+// everything on a core group shares its engine. The engine is no actor of its own: it would hear what the core group hears.
+//   transfer, copy, shared_copy, flush   for the engine (fabric.hpp), which serves one after the other
+//   region_order                         from a rank that sits here and lacks L0; answered when the MPE has answered
+
+#include <optional>
 
 #include <caf/event_based_actor.hpp>
 
 #include "actors/caf/fabric.hpp"
 #include "actors/caf/scheduler.hpp"
+#include "actors/elements/tier_keeper.hpp"
 #include "actors/elements/transfers_under_way.hpp"
 #include "memory/kernels/kernels.hpp"
 
@@ -13,41 +19,32 @@ namespace troupe::actors {
 
 namespace {
 
-class dma_engine final : public caf::event_based_actor {
+class dma_engine {
 public:
-  dma_engine(caf::actor_config& config, fabric& ways, element_id self)
-      : event_based_actor(config), ways_(ways), self_(self) {}
+  using flush_answer = caf::typed_response_promise<flushed_message>;
 
-  caf::behavior make_behavior() override {
-    return {
-        [this](transfer_message& m) {
-          if (!m.access) carry(m);
-          else if (m.way == m.access->there) serve(m);
-          else end(m);
-        },
-        [this](const copy_message& m) {
-          copy_here(m.target, m.source, m.bytes);
-          tell(m.asker);
-        },
-        [this](shared_copy_message& m) { begin(m); },
-        [this](const flush_message&) -> caf::result<flushed_message> {
-          auto answer = make_response_promise<flushed_message>();
-          if (under_way_.flush(answer)) answer.deliver(flushed_message{});
-          return answer;
-        },
-    };
+  dma_engine(fabric& ways, element_id self) : ways_(ways), self_(self) {}
+
+  void transfer(transfer_message& m) {
+    if (!m.access) carry(m);
+    else if (m.way == m.access->there) serve(m);
+    else end(m);
   }
-
-  void on_exit() override {
+  void copy(const copy_message& m) {
+    copy_here(m.target, m.source, m.bytes);
+    tell(m.asker);
+  }
+  void copy(shared_copy_message& m) { begin(m); }
+  void flush(flush_answer answer) {
+    if (under_way_.flush(answer)) answer.deliver(flushed_message{});
+  }
+  /// It touches nobody's memory any more.
+  void end() {
     under_way_.end();
     answer_flushes();
   }
 
-  const char* name() const override { return "dma_engine"; }
-
 private:
-  using flush_answer = caf::typed_response_promise<flushed_message>;
-
   static void tell(const transfer_asker& who) {
     who.channel.cell().post(
         rank_order{[which = who.which, channel = who.channel.channel,
@@ -138,10 +135,65 @@ private:
   transfers_under_way<transfer_asker, flush_answer> under_way_;
 };
 
+class core_group final : public caf::event_based_actor {
+public:
+  core_group(caf::actor_config& config, fabric& ways, element_id self)
+      : event_based_actor(config), ways_(ways), self_(self), dma_(ways, self) {}
+
+  caf::behavior make_behavior() override {
+    return {
+        [this](transfer_message& m) { dma_.transfer(m); },
+        [this](const copy_message& m) { dma_.copy(m); },
+        [this](shared_copy_message& m) { dma_.copy(m); },
+        [this](const flush_message&) -> caf::result<flushed_message> {
+          auto answer = make_response_promise<flushed_message>();
+          dma_.flush(answer);
+          return answer;
+        },
+        [this](const region_order_message& m) { return order(m); },
+    };
+  }
+
+  void on_exit() override {
+    dma_.end();
+    if (l0_) l0_->end(core_group_has_ended(ways_.hardware().at(self_)));
+  }
+
+  const char* name() const override { return "core_group"; }
+
+private:
+  using region_answer = caf::typed_response_promise<region_message>;
+
+  caf::result<region_message> order(const region_order_message& m) {
+    auto answer = make_response_promise<region_message>();
+    if (l0_) {
+      answer.deliver(granted(*l0_, m));
+      return answer;
+    }
+    const machine_element here = ways_.hardware().at(self_);
+    ask(*this, ways_.mpe_of(here.server, here.card), caf::infinite, l0_order_message{here.index})
+        .then([this, m, answer](const l0_message& got) mutable { has_l0(got, m, answer); },
+              [this, answer](const caf::error&) mutable {
+                answer.deliver(region_message{nullptr, mpe_has_ended(ways_.hardware().at(self_))});
+              });
+    return answer;
+  }
+  /// Several orders may have asked for it.
+  void has_l0(const l0_message& got, const region_order_message& m, region_answer& answer) {
+    if (!l0_ && got.tier) l0_.emplace(got.tier);
+    answer.deliver(l0_ ? granted(*l0_, m) : region_message{nullptr, got.why});
+  }
+
+  fabric& ways_;
+  const element_id self_;
+  dma_engine dma_;
+  std::optional<tier_keeper> l0_;  ///< none: nobody has asked for any yet
+};
+
 }  // namespace
 
-caf::actor spawn_dma_engine(caf::actor_system& system, fabric& ways, element_id self) {
-  return system.spawn<dma_engine, caf::lazy_init>(std::ref(ways), self);
+caf::actor spawn_core_group(caf::actor_system& system, fabric& ways, element_id self) {
+  return system.spawn<core_group, caf::lazy_init>(std::ref(ways), self);
 }
 
 }  // namespace troupe::actors
