@@ -263,6 +263,7 @@ std::shared_ptr<assignment> prepare(operation& op, rank_t rank, arena& memory, s
 std::unique_ptr<part_performer> prepare_parts(operation& op, rank_t rank, arena& memory, shared_spaces& spaces,
                                               program_shelf& programs) {
   const plan& p = *op.plan;
+  if (!p.notes->l2.empty()) return nullptr;  // boards and areas have none
   const part_links links{*p.notes, rank, p.mailbox()->credits};
   if (spaces.areas() != nullptr ? !links.fits_between_processes() : !links.fits()) return nullptr;
   auto what = std::make_shared<assignment>();

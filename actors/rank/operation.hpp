@@ -172,7 +172,7 @@ nic_posting prepare_for_nic(operation& op, rank_t rank, arena& memory);
 std::shared_ptr<const assignment> prepare_pair(operation& op);
 class part_performer;
 /// Of a partitioned operation, for this repetition and all later ones, in memory that ranks share. Null: it has too many messages for a board, or for
-/// areas. @pre nothing is staged
+/// areas, or goes through L2. @pre nothing is staged
 std::unique_ptr<part_performer> prepare_parts(operation& op, rank_t rank, arena& memory, shared_spaces& spaces,
                                               program_shelf& programs);
 

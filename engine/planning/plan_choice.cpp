@@ -156,6 +156,8 @@ std::string plan_choice::why_not_in_pieces(const contender& c, const planning_ta
   if (task.rules.scaled) return "pre_mul_sum scales the input before the operation begins; scale it yourself";
   if (c.on.in_place != (task.what.in_place && agrees_on_place(task.what.what, true)))
     return "it brings input and output together before the operation begins";
+  if (c.lowered->uses_l2 && !task.where.routed())
+    return "its parts would go through L2 by messages, and those of ranks on no card go over memory that they share";
   return why_not_partitioned(*c.lowered->notes);
 }
 
@@ -302,14 +304,18 @@ std::size_t plan_choice::elements_in_l0(const contender& c, const planning_task&
 /// As the end of a sentence: its cells in L0 or L2 do not fit the card that the ranks sit on. Empty if they do, or
 /// there is none.
 std::string plan_choice::why_no_room(const contender& c, const planning_task& task) const {
-  const score& s = *c.lowered->notes;
+  const score& whole = *c.lowered->notes;
   const auto uses_l0 = [](const part& player) { return !player.l0.empty(); };
-  if (!task.where.routed() || (s.l2.empty() && std::ranges::none_of(s.players, uses_l0))) return {};
+  if (!task.where.routed() || (whole.l2.empty() && std::ranges::none_of(whole.players, uses_l0))) return {};
   call_shape shape{task.largest_block(), task.counts, {}, {}, size_of(c.work_type)};
-  if (s.partitions > 0) shape.pieces = task.what.counts;
+  const bool pieces = task.what.pieces > 0;  // which are not cut further, and have cells of their own
+  if (pieces && !why_not_partitioned(whole).empty()) return {};
+  if (pieces) shape.pieces = task.what.counts;
+  const auto parts = pieces ? library_.get(key_of_pieces(c, task)) : c.lowered;
+  const score& s = *parts->notes;
   std::size_t in_l0 = 0, in_l2 = 0;
   for (rank_t r = 0; r < s.ranks; ++r) {
-    cell_places places{s, r, c.cut};
+    cell_places places{s, r, pieces ? cutting{} : c.cut};
     places.set(shape);
     in_l0 = std::max(in_l0, card_sizes::taken_by(places.l0_bytes));
     in_l2 = card_sizes::taken_by(places.l2_bytes);

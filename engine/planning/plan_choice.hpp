@@ -82,6 +82,13 @@ struct contender {
   bool eligible() const { return why_rejected.empty(); }
 };
 
+/// What is performed of it piece by piece. @pre the task is of a partitioned call; written
+inline score_key key_of_pieces(const contender& c, const planning_task& task) {
+  return {c.choreography,       c.on,
+          c.rank_order_fold,    c.rank_order_fold,
+          agreement_form::none, static_cast<int>(task.what.pieces)};
+}
+
 /// Not synchronised, as the library.
 class plan_choice {
 public:

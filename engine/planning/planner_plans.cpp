@@ -120,9 +120,7 @@ std::shared_ptr<plan> planner::impl::make_partitioned_plan(planning_task task) {
 }
 
 std::shared_ptr<lowered_score> planner::impl::in_pieces(bool& agrees, const contender& c, const planning_task& task) {
-  const bool split = c.rank_order_fold;
-  score_key key{
-      c.choreography, c.on, split, c.rank_order_fold, agreement_form::none, static_cast<int>(task.what.pieces)};
+  score_key key = key_of_pieces(c, task);
   auto plain = library.get(key);
   if (const verdict& v = *plain->verified(1); !v.ok())
     throw error(v.first_fault->rank < 0 ? errc::unsupported : errc::bad_score,

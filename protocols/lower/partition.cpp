@@ -125,13 +125,13 @@ private:
 
 }  // namespace
 
-std::string why_not_partitioned(const score& s, bool syncs_l2) {
+std::string why_not_partitioned(const score& s) {
   for (std::size_t r = 0; r < s.players.size(); ++r)
     for (std::size_t l = 0; l < s.players[r].lanes.size(); ++l)
       for (std::size_t i = 0; i < s.players[r].lanes[l].size(); ++i) {
         const step& at = s.players[r].lanes[l][i];
         for (const place& named : {at.source, at.target})
-          if (named.count > 0 && (named.owner != self || (named.buffer == buffer_kind::l2 && !syncs_l2)))
+          if (named.count > 0 && named.owner != self)
             return "its ranks read or write each other's memory, and nobody tells them which parts are ready there (" +
                    where(static_cast<rank_t>(r), l, i) + ": " + to_string(named) + ")";
       }

@@ -14,14 +14,14 @@
 
 namespace troupe {
 
-/// Why a score cannot be partitioned, as the end of a sentence; empty if it can. Ranks that touch each other's memory know of no piece
-/// that it is ready there. @param syncs_l2 whoever performs it keeps syncs, which tell ranks that pieces are in L2 (virtual time)
-std::string why_not_partitioned(const score& s, bool syncs_l2 = false);
+/// Why a score cannot be partitioned, as the end of a sentence; empty if it can. Ranks that touch each other's input or output know
+/// of no piece that it is ready there. What is in L2 has been put there by a step, after which its copy of the lane syncs.
+std::string why_not_partitioned(const score& s);
 
 /// Steps become one-cell steps if there are several pieces, since neighbours in a buffer may be of different blocks, and pieces of those are none.
-/// A sync stays one, between the lanes of each copy: what copy p reads of L2 after it is what copies p of the other ranks have written before it.
-/// Virtual time performs such scores; verify(lower_syncs(…)) shows that nothing is read too early.
-/// @pre pieces ≥ 1; check_references passes, not partitioned, and why_not_partitioned(), with syncs_l2 if there are syncs, is empty
+/// A sync, lowered or not, is one between the lanes of each copy: what copy p reads of L2 after it is what copies p of the other ranks have
+/// written before it. verify() shows that nothing is read too early; of a score whose syncs are kept, verify(lower_syncs(…)).
+/// @pre pieces ≥ 1; check_references passes, not partitioned, and why_not_partitioned() is empty
 score partition(const score& s, int pieces);
 
 }  // namespace troupe

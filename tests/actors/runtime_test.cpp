@@ -840,6 +840,178 @@ TEST_CASE("what a communicator keeps of a card's memory is no hindrance to other
   for (const std::string& text : t.texts) MESSAGE(text);
 }
 
+// -- csc, part by part ------------------------------------------------------------------------------------------------
+
+TEST_CASE("csc part by part: a part crosses the elements that the whole call crosses, byte for byte") {
+  for (const int n : {2, 3, 4}) {
+    CAPTURE(n);
+    engine_options o = on_card(("1x1x" + std::to_string(n)).c_str());
+    o.trace_routes = true;
+    engine e{o};
+    auto comms = e.communicators(n);
+    constexpr std::size_t block = 5000;
+    constexpr int parts = 4, rounds = 3;
+    std::atomic<int> wrong{0};
+    on_threads(comms, [&](communicator& c) {
+      std::vector<std::int32_t> in(block), out(block * static_cast<std::size_t>(n));
+      partitioned gather = c.all_gather_init(in, out, partitions(parts));
+      wrong += gather.plan().find("csc") == std::string::npos;
+      for (int round = 0; round < rounds; ++round) {
+        std::fill(in.begin(), in.end(), -1);
+        gather.start();
+        for (int p = parts; p-- > 0;) {
+          const auto part = static_cast<std::ptrdiff_t>(block / parts);
+          std::fill_n(in.begin() + p * part, part, c.rank() + round);
+          gather.ready(p);
+          // It has come from everybody while the parts before it are not ready anywhere.
+          for (int seen = 0; seen < n; ++seen) {
+            const int came = gather.next_arrived().value_or(-1);
+            wrong += came % parts != p || out[static_cast<std::size_t>(came * part)] != came / parts + round;
+          }
+        }
+        gather.wait();
+        for (std::size_t i = 0; i < out.size(); ++i) wrong += out[i] != static_cast<std::int32_t>(i / block) + round;
+      }
+    });
+    CHECK(wrong == 0);
+    std::map<std::string, std::uint64_t> carried;
+    for (const element_traffic& of : e.traffic()) {
+      carried[of.element] = of.bytes;
+      if (n == 4 && of.element.starts_with("ring")) {
+        const auto from = of.element[of.element.find(':') + 1], to = of.element.back();
+        CHECK(of.messages == rounds * parts * ((to - from + 4) % 4 == 1 ? 3u : 1u));
+      }
+    }
+    auto wanted = bytes_of_gather(machine{layout::parse(o.layout)}, rounds * block * sizeof(std::int32_t));
+    CHECK(carried == wanted);
+  }
+}
+
+TEST_CASE("csc part by part has the bits of the whole call, with parts of any sizes") {
+  std::mt19937_64 random(seed());
+  for (const std::string text : {"1x1x4", "1x1x3", "0.0.0,0.0.0,0.0.1,0.0.2,0.0.2"}) {
+    CAPTURE(text);
+    engine_options o = on_card(text.c_str());
+    o.level = determinism::topology_stable;
+    engine e{o};
+    const int n = layout::parse(text).size();
+    auto comms = e.communicators(n);
+    const std::size_t count = 1 + random() % 4000, first = random() % count;
+    const std::vector<partitions> cuts{partitions(1), partitions(6), partitions({first, 0, count - first})};
+    std::atomic<int> wrong{0};
+    on_threads(comms, [&](communicator& c) {
+      std::mt19937_64 mine(seed() + static_cast<unsigned>(c.rank()));
+      std::vector<float> large(count * static_cast<std::size_t>(n)), small(count);
+      for (float& x : large) x = static_cast<float>(mine()) / 1e15F;
+      for (float& x : small) x = static_cast<float>(mine()) / 1e15F;
+      const auto compare = [&](auto&& whole, auto&& make, std::vector<float> out) {
+        std::vector<float> want = out;
+        whole(want);
+        for (const partitions& cut : cuts) {
+          partitioned parts = make(out, cut);
+          wrong += parts.plan().find("csc") == std::string::npos;
+          for (int again = 0; again < 2; ++again) {
+            std::fill(out.begin(), out.end(), -1.0F);
+            parts.start();
+            for (int p = parts.input_parts(); p-- > 0;) parts.ready(p);
+            parts.wait();
+            wrong += std::memcmp(out.data(), want.data(), out.size() * sizeof(float)) != 0;
+          }
+        }
+      };
+      compare([&](auto& out) { c.all_gather(small, out); },
+              [&](auto& out, auto& cut) { return c.all_gather_init(small, out, cut); }, large);
+      compare([&](auto& out) { c.reduce_scatter(large, out); },
+              [&](auto& out, auto& cut) { return c.reduce_scatter_init(large, out, sum, cut); }, small);
+      compare([&](auto& out) { c.all_reduce(small, out); },
+              [&](auto& out, auto& cut) { return c.all_reduce_init(small, out, sum, cut); }, small);
+    });
+    CHECK(wrong == 0);
+  }
+}
+
+TEST_CASE("csc part by part, cancelled, killed, late or never ready") {
+  std::mt19937_64 random(seed());
+  for (int round = 0; round < 4 * effort; ++round) {
+    CAPTURE(round);
+    engine_options o = on_card("1x1x5");
+    const int mischief = round % 4;
+    if (mischief == 1) {
+      o.faults.kill_after = static_cast<int>(random() % 60);
+      o.faults.kill_rank = 2;
+    }
+    if (mischief == 2) o.faults = {.seed = seed(), .duplicate = 0.2, .reorder = 0.2, .delay = 0.2};
+    if (mischief == 3) o.faults = {.seed = seed(), .drop = 0.02};
+    engine e{o};
+    auto comms = e.communicators(5);
+    std::atomic<int> wrong{0}, good{0}, unexpected{0};
+    on_threads(comms, [&](communicator& c) {
+      std::mt19937_64 mine(seed() + static_cast<unsigned>(round * 5 + c.rank()));
+      std::vector<float> in(10'000, static_cast<float>(c.rank() + 1)), out(in.size());
+      partitioned all = c.all_reduce_init(in, out, sum, partitions(5), {.deadline = hang});
+      for (int k = 0; k < 8; ++k) {
+        std::fill(out.begin(), out.end(), -1.0F);
+        all.start();
+        std::vector<int> order{0, 1, 2, 3, 4};
+        std::shuffle(order.begin(), order.end(), mine);
+        for (const int p : order) {
+          std::this_thread::sleep_for(std::chrono::microseconds(mine() % 300));
+          all.ready(p);
+        }
+        if (mischief == 0 && mine() % 3 == 0) all.cancel();
+        const std::error_code end = all.try_wait();
+        good += !end;
+        wrong += !end && std::any_of(out.begin(), out.end(), [](float x) { return x != all_sum(5); });
+        unexpected += end && end != errc::cancelled && end != errc::actor_lost && end != errc::message_lost;
+      }
+    });
+    CHECK(wrong == 0);
+    CHECK(unexpected == 0);
+    if (mischief == 2) CHECK(good == 5 * 8);
+  }
+  engine e{on_card("1x1x3")};
+  auto comms = e.communicators(3);
+  tally late;
+  on_threads(comms, [&](communicator& c) {
+    std::vector<float> in(100), out(300);
+    partitioned gather = c.all_gather_init(in, out, partitions(4), {.deadline = 1s});  // all have come by then
+    gather.start();
+    for (int p = 0; p < 4; ++p)
+      if (c.rank() != 1 || p != 3) gather.ready(p);
+    try {
+      gather.wait();
+    } catch (const error& why) {
+      late.add({false, why.code(), why.what()}, false);
+    }
+  });
+  CHECK(late.errors.size() == 3);
+  CHECK(late.only({errc::timed_out}));
+  for (const std::string& text : late.texts)
+    CHECK_MESSAGE(text.find("part 3 of 4 was not made ready") != std::string::npos, text);
+}
+
+TEST_CASE("csc part by part: what does not fit the card goes otherwise, or is refused") {
+  engine_options o = on_card("1x1x4");
+  o.choreography = "auto";
+  o.card.l0 = 64 * 1024;  // the parts of a block have cells of their own
+  engine e{o};
+  auto comms = e.communicators(4);
+  std::vector<float> in(50'000), out(4 * in.size());
+  call_options forced;
+  forced.choreography = "csc";
+  CHECK_THROWS_WITH_AS(static_cast<void>(comms[0].all_gather_init(in, out, partitions(100), forced)),
+                       doctest::Contains("bytes of L0, and a rank may take 65536 (engine.card.l0)"), error);
+  CHECK(comms[0].all_gather_init(in, out, partitions(100)).plan().find("csc") == std::string::npos);
+  CHECK(comms[0]
+            .all_gather_init(std::span{in}.first(5000), std::span{out}.first(20'000), partitions(100), forced)
+            .plan()
+            .find("csc") != std::string::npos);
+  engine flat{through_actors()};
+  auto apart = flat.communicators(4);
+  CHECK_THROWS_WITH_AS(static_cast<void>(apart[0].all_gather_init(in, out, partitions(2), forced)),
+                       doctest::Contains("those of ranks on no card go over memory that they share"), error);
+}
+
 TEST_CASE("sizes of a card's tiers that it cannot have") {
   for (const auto& [l0, l2] :
        {std::pair{0ul, 8192ul}, {8191ul, 8192ul}, {8192ul, 0ul}, {std::size_t{1} << 33, 8192ul}}) {

@@ -4,8 +4,11 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
+#include <map>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "engine/api/troupe.hpp"
@@ -15,6 +18,7 @@
 #include "engine/flow/operators/gemm.hpp"
 #include "engine/flow/operators/layer_norm.hpp"
 #include "tests/seed.hpp"
+#include "topology/machine/routes.hpp"
 
 using namespace troupe;
 
@@ -176,5 +180,55 @@ TEST_CASE(
         }
       });
     }
+  }
+}
+
+TEST_CASE(
+    "on a card the tiles of the flow cross the elements by csc: the bits of the whole tensors, and as many bytes") {
+  for (const int ranks : {3, 4}) {
+    CAPTURE(ranks);
+    engine_options options;
+    options.level = determinism::topology_stable;
+    options.layout = "1x1x" + std::to_string(ranks);
+    options.choreography = "csc";
+    options.trace_routes = true;
+    constexpr std::size_t rows = 12;
+    std::vector<block> apart, together;
+    for (int r = 0; r < ranks; ++r)
+      apart.emplace_back(static_cast<unsigned>(r), rows, rows * static_cast<std::size_t>(ranks));
+    together = apart;
+    engine whole{options}, tiles{options};
+    whole.run(ranks, [&](communicator& comm) {
+      unfused(comm, apart[static_cast<std::size_t>(comm.rank())], 4);
+      const std::vector<std::byte> vote(1);  // the ranks of a flow agree on its end
+      std::vector<std::byte> votes(static_cast<std::size_t>(ranks));
+      comm.all_gather(vote, votes);
+    });
+    tiles.run(ranks, [&](communicator& comm) {
+      block& mine = together[static_cast<std::size_t>(comm.rank())];
+      flow f = fused(tiles, comm, mine, 4);
+      f.start();
+      f.wait();
+      CHECK(mine.same_results(apart[static_cast<std::size_t>(comm.rank())]));
+    });
+    const auto bytes_of = [](engine& e) {
+      std::map<std::string, std::uint64_t> bytes;
+      for (const element_traffic& of : e.traffic()) bytes[of.element] = of.bytes;
+      return bytes;
+    };
+    const auto carried = bytes_of(tiles);
+    auto wanted = bytes_of(whole);
+    for (auto& [element, bytes] : wanted)
+      if (element.starts_with("dma")) bytes -= 2 * rows * wide * sizeof(float);  // a flow's all_gathers are in place
+    CHECK(carried == wanted);
+    // All that csc's all_gathers and reduce_scatters, two each, fetch of other core groups' shares of L2; and the votes.
+    std::uint64_t on_ring = 0, fetched = 0;
+    for (const auto& [element, bytes] : carried) on_ring += element.starts_with("ring") ? bytes : 0;
+    const machine card{layout::parse(options.layout)};
+    for (int a = 0; a < ranks; ++a)
+      for (int b = 0; b < ranks; ++b)
+        for (const hop& h : route_between(card, a, b).hops)
+          fetched += h.kind == element_kind::ring_segment ? 4 * rows * wide * sizeof(float) + 1 : 0;
+    CHECK(on_ring == fetched);
   }
 }

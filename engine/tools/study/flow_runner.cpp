@@ -148,7 +148,7 @@ private:
 
   void take_in_parts(const study_node& n, planned_collective& made) {
     const score& whole = *made.notes;
-    if (const std::string why = why_not_partitioned(whole, on().host.sync.count() >= 0); !why.empty())
+    if (const std::string why = why_not_partitioned(whole); !why.empty())
       throw error(errc::unsupported, "parts: " + whole.choreography + " cannot take its input in parts: " + why);
     auto parts = std::make_shared<const score>(partition(whole, n.parts));
     if (step_total(*parts) <= most_verified_steps_of_parts) {
