@@ -253,4 +253,28 @@ TEST_CASE("study, flow: the report names every node, the timeline every tile") {
   CHECK(document.at("rows").at(0).at("end_ps") == r.rows[0].outcome.end_ps);
 }
 
+TEST_CASE("study, flow: a CSV line for each size and node, for each value of a sweep") {
+  const auto made = [](int cores) {
+    return run(card(2, cores) + x + node("a, with a comma", "operator", "x", takes("10us")) +
+               node("gather", "collective", "a, with a comma", all_gather));
+  };
+  const study_result one = made(1), two = made(2);
+  const study_sweep_result sweep{{"flow.cores", {"2", "0"}}, {{"2", two}}, {{"0", "there is no core"}}};
+  std::istringstream lines{study_csv(one, {sweep})};
+  std::vector<std::string> all;
+  for (std::string line; std::getline(lines, line);) all.push_back(line);
+  REQUIRE(all.size() == 1 + 3 + 3 + 1);
+  const auto columns = [](const std::string& line) { return std::ranges::count(line, ','); };
+  CHECK(all[0].starts_with("key,value,preset,ranks,bytes,"));
+  for (const std::size_t k : {1u, 3u, 4u, 6u, 7u}) CHECK(columns(all[k]) == columns(all[0]));
+  CHECK(all[1].starts_with(",,sunway_card,4,1600000,1600000,u8,2,,,0.000000,"));
+  CHECK(all[2].starts_with(",,sunway_card,4,1600000,1600000,u8,2,\"a, with a comma\",0,"));
+  // Two tiles are loaded and stored on each rank.
+  CHECK(all[2].ends_with(",800000,"));
+  CHECK(all[3].starts_with(",,sunway_card,4,1600000,1600000,u8,2,gather,1,"));
+  CHECK(all[4].starts_with("flow.cores,2,sunway_card,"));
+  CHECK(all[7].starts_with("flow.cores,0,"));
+  CHECK(all[7].ends_with(",there is no core"));
+}
+
 }  // namespace study_flow_test

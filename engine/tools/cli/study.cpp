@@ -317,11 +317,9 @@ int run(const arguments& a) {
   if (!scenario.jobs.empty() && (a.path || !a.trace.empty()))
     usage_error(std::string{a.path ? "--path" : "--trace"} +
                 " is of a study of one collective; of several jobs there are --json, --csv and --report");
-  if (!scenario.flow.nodes.empty() && (a.path || !a.report.empty() || !a.csv.empty()))
-    usage_error(std::string{a.path              ? "--path"
-                            : !a.report.empty() ? "--report"
-                                                : "--csv"} +
-                " is of a study of one collective; of a flow there are --json and --trace");
+  if (!scenario.flow.nodes.empty() && (a.path || !a.report.empty()))
+    usage_error(std::string{a.path ? "--path" : "--report"} +
+                " is of a study of one collective; of a flow there are --json, --csv and --trace");
   if (!scenario.jobs.empty() && options.at) usage_error("--at is of a study of one collective, not of several jobs");
   const study_result result = run_study(scenario, options);
   progress.clear();

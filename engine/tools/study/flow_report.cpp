@@ -12,6 +12,7 @@ namespace troupe {
 
 namespace {
 
+using study_text::csv_field;
 using study_text::format;
 using study_text::time_text;
 
@@ -60,6 +61,33 @@ void print_flow(std::ostream& to, const study_result& r) {
                  n.what == study_node::kind::collective ? "-" : std::to_string(u.moved_bytes).c_str())
        << where_text(flow, n) << '\n';
   }
+}
+
+std::string flow_csv_heading() {
+  return "key,value,preset,ranks,bytes,count,type,tiles,node,kernel,begin_us,end_us,busy_us,wait_us,core_us,moved_"
+         "bytes,"
+         "refused\n";
+}
+
+std::string flow_csv(const study_result& r, const std::string& key, const std::string& value) {
+  std::string text;
+  for (std::size_t i = 0; i < r.rows.size(); ++i) {
+    const study_row& row = r.rows[i];
+    const std::string size = csv_field(key) + "," + csv_field(value) + "," + csv_field(r.scenario.preset_name) +
+                             format(",%d,%zu,%zu,%s,%d,", r.on->ranks, row.bytes, row.count,
+                                    std::string{name(r.scenario.type)}.c_str(), r.flow_rows[i].tiles);
+    text += size + format(",,0.000000,%.6f,,,,,\n", row.time_us);
+    for (std::size_t n = 0; n < r.scenario.flow.nodes.size(); ++n) {
+      const study_node& node = r.scenario.flow.nodes[n];
+      const study_node_use& u = r.flow_rows[i].nodes[n];
+      if (node.kernel < 0) continue;
+      text +=
+          size + csv_field(node.name) +
+          format(",%d,%.6f,%.6f,%.6f,%.6f,%.6f,", node.kernel, u.begin_us, u.end_us, u.busy_us, u.wait_us, u.core_us) +
+          (node.what == study_node::kind::collective ? "" : std::to_string(u.moved_bytes)) + ",\n";
+    }
+  }
+  return text;
 }
 
 namespace {

@@ -124,6 +124,9 @@ study_result run_flow(const study_scenario& scenario, const study_run_options& o
 
 /// The rows, and what each node did at the size that is shown.
 void print_flow(std::ostream& to, const study_result& result);
+std::string flow_csv_heading();
+/// A line a size, and one each of its nodes that do something; the last column, why a sweep's value is refused, is empty.
+std::string flow_csv(const study_result& result, const std::string& key, const std::string& value);
 /// For Perfetto and chrome://tracing, of the size that is shown: a process a rank, a track a core and node, a span a tile's load, work or store.
 /// @pre study_run_options::record asked for it
 std::string flow_trace(const study_result& result);

@@ -195,15 +195,17 @@ std::string row_csv(const std::string& key, const std::string& value, const stud
 }  // namespace
 
 std::string study_csv(const study_result& r, const std::vector<study_sweep_result>& sweeps) {
-  const bool jobs = !r.jobs.empty();
+  const bool jobs = !r.jobs.empty(), flow = !r.scenario.flow.nodes.empty();
   std::string text =
-      jobs ? jobs_csv_heading()
-           : "key,value,collective,choreography,protocol,preset,ranks,bytes,count,type,redop,time_us,algbw,busbw,"
-             "bound_us,busiest_us,steps,messages,wrong,failed,refused\n";
+      jobs   ? jobs_csv_heading()
+      : flow ? flow_csv_heading()
+             : "key,value,collective,choreography,protocol,preset,ranks,bytes,count,type,redop,time_us,algbw,busbw,"
+               "bound_us,busiest_us,steps,messages,wrong,failed,refused\n";
   // What a refused value has no figures for: every column between its own and the reason, which is the last.
   const std::string nothing(static_cast<std::size_t>(std::count(text.begin(), text.end(), ',')) - 1, ',');
   const auto add = [&](const std::string& key, const std::string& value, const study_result& of) {
     if (jobs) text += jobs_csv(of, key, value);
+    else if (flow) text += flow_csv(of, key, value);
     else
       for (const study_row& row : of.rows) text += row_csv(key, value, of, row);
   };
