@@ -13,6 +13,8 @@ option(TROUPE_TESTS "Build tests, examples and benchmarks; they run the program,
 option(TROUPE_WITHOUT_CAF "Build only what needs no CAF (the lower layers and the ports) and its tests; no library" OFF)
 option(TROUPE_UNITY "Compile several sources of a folder as one: a build from nothing takes half of the time, one after a small change more" OFF)
 option(TROUPE_WERROR "Treat warnings in our own code as errors; our presets do" OFF)
+set(TROUPE_UCX AUTO CACHE STRING "UCX (libucx-dev) as a transport between hosts: ON, OFF, or AUTO, where its headers are there; it is loaded when a job wants it")
+set_property(CACHE TROUPE_UCX PROPERTY STRINGS AUTO ON OFF)
 option(TROUPE_CCACHE "Compile through ccache where it is installed and no CMAKE_CXX_COMPILER_LAUNCHER is set" ${PROJECT_IS_TOP_LEVEL})
 
 if(TROUPE_TESTS AND NOT TROUPE_PROGRAM)

@@ -78,6 +78,7 @@ engine_options checked(engine_options o) {
   check_choice("protocol", o.protocol, wanted_protocols);
   check_choice("offload", o.offload, "never|auto|always");
   check_choice("stages", o.stages, "measured|always|never");
+  check_choice("transport", o.transport, "sockets|ucx");
   if (o.nic != "process" && o.nic != "host" && !o.nic.starts_with("unix:@"))
     throw error(errc::bad_config, "nic is \"" + o.nic + "\" but must be \"process\", \"host\" or \"unix:@name\"");
   if (o.offload != "never" && o.faults.any())

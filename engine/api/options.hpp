@@ -138,6 +138,8 @@ struct engine_options {
   /// Connections to each process of another host, 1 … 16: long messages (docs/hosts.md, "Lanes") are divided over them. Each process decides for what
   /// it sends. 1: more would only help where one connection cannot fill the path.
   int lanes = 1;
+  /// What carries data between hosts (docs/hosts.md, "UCX"): "sockets", or "ucx", where Troupe was built with it. The same in all processes of a job.
+  std::string transport = "sockets";
   std::string log_level = "warn";  ///< trace, debug, info, warn, error, off
   fault_options faults;
   /// As if that many small operations had been performed in every communicator before: for tests of long runs, and so not in files.

@@ -80,6 +80,7 @@ constexpr std::array schema{
     config_setting{"engine.tls_authority", text, "", "PEM file of the authority that all certificates come from"},
     config_setting{"engine.lanes", integer, "1", "connections to each process of another host, for long messages", 1,
                    16},
+    config_setting{"engine.transport", choice, "sockets", "what carries data between hosts", 0, 0, "sockets|ucx"},
     config_setting{"engine.log_level", choice, "warn", "least severe message that is logged", 0, 0,
                    "trace|debug|info|warn|error|off"},
     config_setting{"engine.card.l0", bytes, "1G",

@@ -200,6 +200,7 @@ engine_options configuration::engine() const {
   o.tls_key = text("engine.tls_key");
   o.tls_authority = text("engine.tls_authority");
   o.lanes = number("engine.lanes");
+  o.transport = text("engine.transport");
   o.log_level = text("engine.log_level");
   o.faults = faults_of(*this);
   check_command_line(*this, o);

@@ -3,6 +3,8 @@
 
 #include <ctime>
 
+#include "actors/ports/link/ucx/ucx_transport.hpp"
+
 namespace troupe {
 
 std::string version() { return TROUPE_VERSION; }
@@ -13,7 +15,8 @@ std::string build_text() {
 #else
   const std::string compiler = "GCC ";
 #endif
-  return compiler + __VERSION__ + ", " + TROUPE_BUILD_TYPE;
+  const std::string ucx = actors::ucx_version();
+  return compiler + __VERSION__ + ", " + TROUPE_BUILD_TYPE + (ucx.empty() ? "" : ", UCX " + ucx);
 }
 
 std::string date_text() {

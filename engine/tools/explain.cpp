@@ -11,6 +11,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "actors/ports/link/ucx/ucx_transport.hpp"
 #include "engine/planning/tuning.hpp"
 #include "memory/error.hpp"
 #include "memory/spelling.hpp"
@@ -154,6 +155,12 @@ explanation explain(planner& by, const call& what, const layout& placement, cons
   return e;
 }
 
+std::string name_of_transport(const std::string& wanted) {
+  if (wanted != "ucx") return wanted;
+  const std::string built = actors::ucx_version();
+  return built.empty() ? "UCX, which this Troupe was built without" : "UCX " + built;
+}
+
 std::vector<reach_groups> ways_between(const layout& placement) {
   std::vector<reach_groups> ways;
   if (placement.homes.empty()) return ways;
@@ -201,22 +208,22 @@ std::string ranges_text(const std::vector<int>& ranks) {
   return text;
 }
 
-std::string text_of(const reach_groups& way) {
+std::string text_of(const reach_groups& way, const explanation& e) {
   if (way.borders > 0)
     return "hosts, across " + (way.borders == 1 ? "a border" : std::to_string(way.borders) + " borders") + " of groups";
   switch (way.how) {
     case reach::process: return "threads of a process, by address";
     case reach::segment: return "processes of a host, through memory that both map";
-    case reach::network: return "hosts, through sockets";
+    case reach::network: return "hosts, through " + e.transport;
   }
   return "";
 }
 
-std::string ways_text(const layout& placement) {
+std::string ways_text(const explanation& e) {
   constexpr std::size_t most_groups = 16;
   std::string text;
-  for (const reach_groups& way : ways_between(placement)) {
-    text += "  " + padded(text_of(way) + ":", 52, false) + "ranks ";
+  for (const reach_groups& way : ways_between(e.placement)) {
+    text += "  " + padded(text_of(way, e) + ":", 52, false) + "ranks ";
     for (std::size_t g = 0; g < std::min(way.groups.size(), most_groups); ++g)
       text += (g == 0 ? "" : " | ") + ranges_text(way.groups[g]);
     if (way.groups.size() > most_groups) text += " | ...";
@@ -225,10 +232,10 @@ std::string ways_text(const layout& placement) {
   return text.empty() ? text : "who reaches whom:\n" + text + '\n';
 }
 
-nlohmann::ordered_json ways_json(const layout& placement) {
+nlohmann::ordered_json ways_json(const explanation& e) {
   static constexpr std::array<std::string_view, 3> names{"process", "segment", "network"};
   auto list = nlohmann::ordered_json::array();
-  for (const reach_groups& way : ways_between(placement)) {
+  for (const reach_groups& way : ways_between(e.placement)) {
     nlohmann::ordered_json one{{"reach", names[static_cast<std::size_t>(way.how)]}};
     if (way.borders > 0) one["borders"] = way.borders;
     one["groups"] = way.groups;
@@ -316,7 +323,7 @@ std::string to_text(const explanation& e) {
   for (const candidate& c : e.candidates) width = std::max(width, c.choreography.size() + 4);
   std::string text = to_string(e.what) + " on " + plural(static_cast<std::size_t>(e.placement.size()), "rank") +
                      ", layout " + e.placement.to_string() + ", " + std::to_string(e.bytes) + " bytes\n\n" +
-                     ways_text(e.placement) + path_text(e) + "predicted by costs " + e.costs + "\n\n";
+                     ways_text(e) + path_text(e) + "predicted by costs " + e.costs + "\n\n";
   std::vector<std::string> head{"  choreography", "protocol", "channels", "slices", "predicted us", "busbw GB/s"};
   if (e.measured) head.insert(head.end(), {"measured us", "/ best"});
   append_row(text, head, width);
@@ -369,7 +376,10 @@ std::string to_json(const explanation& e, int indent) {
   o["collective"] = std::string{name(e.what.what)} + (e.what.uniform ? "" : "_v");
   o["ranks"] = e.placement.size();
   o["layout"] = e.placement.to_string();
-  if (!e.placement.homes.empty()) o["ways"] = ways_json(e.placement);
+  if (!e.placement.homes.empty()) {
+    o["ways"] = ways_json(e);
+    o["between_hosts"] = e.transport;
+  }
   if (e.what.uniform) o["count"] = e.what.count;
   else o["counts"] = e.what.counts;
   o["type"] = name(e.what.type);

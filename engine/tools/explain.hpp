@@ -25,8 +25,12 @@ struct explanation {
   offload_prospect offload;           ///< by the process's NIC
   /// Of several hosts with several ranks each; it is performed so where that is chosen(), whatever the candidates say.
   std::optional<tiers_prospect> tiers;
-  bool measured = false;  ///< show what was measured, too
+  bool measured = false;              ///< show what was measured, too
+  std::string transport = "sockets";  ///< what carries data between hosts, as name_of_transport() says
 };
+
+/// "sockets", "UCX 1.13", "UCX, which this Troupe was built without". @param wanted engine.transport
+std::string name_of_transport(const std::string& wanted);
 
 /// Throws what planner::candidates throws. For blocks of different sizes what.count is the mean block, which `bytes` is counted from.
 /// @param counts as planner::candidates has it
@@ -47,7 +51,7 @@ const candidate* best_measured(const explanation& e);
 
 /// The ways between processes, if there are several; and a table: choreography, protocol, channels, slices, predicted time, bus bandwidth, measured time if there is one; then who is rejected, and why.
 std::string to_text(const explanation& e);
-/// {"collective", "ranks", "layout", "ways" of processes: [{"reach": "process", "segment" or "network", "groups": [[ranks]]}], "count" (v-forms: "counts"), "type", "op", "determinism", "in_place", "bytes", "path" (of another planner than the cost model), "costs", "chosen": name or null, "protocol",
+/// {"collective", "ranks", "layout", "ways" of processes: [{"reach": "process", "segment" or "network", "groups": [[ranks]]}], "between_hosts": name_of_transport(), "count" (v-forms: "counts"), "type", "op", "determinism", "in_place", "bytes", "path" (of another planner than the cost model), "costs", "chosen": name or null, "protocol",
 /// "candidates": [{"choreography", "protocol", "eligible", "chosen", "channels", "slices", "predicted_us", "algbw", "busbw", "measured_us" if
 /// measured, "rank_order_fold", "why_rejected"}], "tiers" of several hosts: {"chosen", "predicted_us", "stages": [{"stage", "choreography", "protocol",
 /// "predicted_us"}], "why_not"}, "best_measured": {"choreography", "protocol"} if measured}.

@@ -17,6 +17,7 @@
 #include "actors/caf/job_links.hpp"
 #include "actors/ports/link/core_share.hpp"
 #include "actors/ports/link/rendezvous.hpp"
+#include "actors/ports/link/ucx/ucx_transport.hpp"
 #include "actors/ports/segment/copy_costs.hpp"
 #include "actors/waiting/napping.hpp"
 #include "engine/planning/hccl_selection.hpp"
@@ -36,7 +37,7 @@ namespace {
 using clock = std::chrono::steady_clock;
 
 /// Of what travels between processes: changes with every frame, and with every release, whose planners may choose otherwise.
-constexpr std::string_view build_name = "troupe " TROUPE_VERSION ", link 9";
+constexpr std::string_view build_name = "troupe " TROUPE_VERSION ", link 10";
 
 std::uint64_t hash_of(std::string_view text) {
   word_hash h;
@@ -88,7 +89,7 @@ std::string settings_of(const engine_options& o) {
                      "\nscratch_bytes = " + std::to_string(o.scratch_bytes) +
                      "\nlevel = " + std::string{name(o.level)} + "\nagreement = " + std::string{name(o.agreement)} +
                      "\noffload = " + o.offload + "\nnic = " + (nic_address_of(o).empty() ? "process" : "host") +
-                     "\ntls = " + (o.tls_certificate.empty() ? "no" : "yes") + "\n";
+                     "\ntls = " + (o.tls_certificate.empty() ? "no" : "yes") + "\ntransport = " + o.transport + "\n";
   for (const auto& [what, how] : o.choreography_of) text += "choreography." + what + " = " + how + "\n";
   for (const auto& [what, file] : o.score_files) text += "score_files." + what + " = " + file + "\n";
   return text;
@@ -261,6 +262,20 @@ std::function<bool()> cancel_of(const join_options& options) {
   return [flag = options.cancel] { return flag != nullptr && flag->load(); };
 }
 
+/// What carries this process's data to other hosts; null: sockets do.
+std::shared_ptr<actors::transport> carrier_of(const engine_options& o, bool with_tls, bool one_host) {
+  if (o.transport == "sockets") return nullptr;
+  if (with_tls)
+    throw error(errc::bad_config,
+                "engine.transport is \"ucx\", which neither encrypts what it sends nor proves who sends it, and "
+                "engine.tls_certificate asks for both: leave out one of them");
+  if (o.lanes > 1)
+    throw error(errc::bad_config, "engine.lanes is " + std::to_string(o.lanes) +
+                                      ", which are connections of sockets, but engine.transport is \"ucx\", which "
+                                      "divides data itself (UCX_MAX_EAGER_RAILS): leave out one of them");
+  return one_host ? nullptr : actors::make_ucx_transport();
+}
+
 /// By which this host's processes decide what they stage.
 copy_costs costs_of_copies(const engine_core& core, const actors::roster& job, std::uint32_t here) {
   if (core.options.stages == "always") return copy_costs{};
@@ -285,6 +300,7 @@ void join_there(engine_core& core, whereabouts where, const join_options& option
   const auto service = serve(where, build, tls, unserved);
   const std::string told = host_told(options);
   where.one_host = where.one_host && told.empty();
+  const auto carrier = carrier_of(core.options, tls != nullptr, where.one_host);
   door d = open_door(where, options.interfaces.empty() ? interfaces_of_environment() : options.interfaces);
   actors::enrolment mine;
   mine.process = where.process;
@@ -300,6 +316,7 @@ void join_there(engine_core& core, whereabouts where, const join_options& option
   named_pod pod = pod_of(options);
   mine.place.groups = std::move(pod.groups);
   mine.place.told_groups = pod.told;
+  if (carrier) mine.place.carrier = carrier->address();
   mine.settings = settings_of(core.options);
   mine.costs = costs_of(core.plans.machine());
   constexpr std::chrono::hours longest{24 * 365};  // more would not fit into a clock
@@ -317,6 +334,8 @@ void join_there(engine_core& core, whereabouts where, const join_options& option
   links.silence = options.silence;
   links.build = build;
   links.tls = tls;
+  links.carrier = carrier;
+  if (carrier) core.log->debug("data to other hosts goes by UCX {}", actors::ucx_version());
   links.lanes = core.options.lanes;
   core.joined_by = options;
   core.has_grown = where.first_new > 0;

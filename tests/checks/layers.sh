@@ -8,6 +8,7 @@
 #  - Only actors/waiting sleeps, yields and calls futexes.
 #  - Only the table of traits (protocols/collective.cpp) lists collectives.
 #  - Only actors/ports/link, and the launcher, open sockets.
+#  - Only actors/ports/link/ucx includes UCX.
 #  - The library knows nothing of the program (engine/tools), of tests and of benchmarks.
 #  - Project includes are written from the root.
 set -euo pipefail
@@ -92,6 +93,8 @@ if [[ -n $collectives ]]; then
       protocols actors engine | grep -vE '^(protocols/(collective\.|choreographies/)|engine/(planning/(nccl|hccl)_selection|flow/|tools/))')
 fi
 
+report "UCX is for actors/ports/link/ucx" < <(
+  includes '(ucp|ucs|uct)/' "${layers[@]}" tests bench examples | grep -v '^actors/ports/link/ucx/')
 # Who speaks to other processes does it by actors/ports/link: there are the key, the limits of what strangers may do, and the deadlines. The launcher
 # looks for the interface by which a host is reached.
 report "sockets are for actors/ports/link (sockets.hpp)" < <(

@@ -64,7 +64,7 @@ struct watched_doors {
 }  // namespace
 
 TEST_CASE("long chunks go in stripes over all lanes, both directions at once, whatever their length") {
-  const between way = every_way();
+  const between way = every_way_of_lanes();
   for (const int lanes : {1, 2, 4, most_connections}) {
     CAPTURE(lanes);
     pair_of_test job{way, {lanes, lanes}};
@@ -132,7 +132,7 @@ TEST_CASE("of two processes with other numbers of lanes each has those that it o
 }
 
 TEST_CASE("stripes are received into the place that was offered for their chunk, until it is withdrawn") {
-  pair_of_test job{every_way(), {4, 4}};
+  pair_of_test job{every_way_of_lanes(), {4, 4}};
   const std::size_t bytes = 8'000'000;
   std::vector<std::byte> place(bytes);
   std::uint32_t sequence = 0;
@@ -164,7 +164,7 @@ TEST_CASE("stripes are received into the place that was offered for their chunk,
 }
 
 TEST_CASE("whoever lets go of a chunk that goes in stripes may change its memory") {
-  const between way = every_way();
+  const between way = every_way_of_lanes();
   for (int round = 0; round < 5; ++round) {
     pair_of_test job{way, {2, 2}};
     std::vector<std::vector<std::byte>> made;
@@ -347,7 +347,7 @@ TEST_CASE("stripes that cannot be end the connection that they come on") {
 }
 
 TEST_CASE("stripes may come in any order, among those of others") {
-  pair_of_test job{every_way(), {2, 2}};
+  pair_of_test job{every_way_of_lanes(), {2, 2}};
   const auto one = payload(3 * stripe_bytes + 5, 0), other = payload(2 * stripe_bytes, 1);
   for (int i = 0; i < 2; ++i) clear_one(job);
   for (const std::uint64_t which : {3, 0, 2}) send_stripe(job, one, 0, which * stripe_bytes);

@@ -17,6 +17,7 @@
 
 #include "actors/ports/link/sockets.hpp"
 #include "tests/certificates.hpp"
+#include "tests/processes/apart.hpp"
 #include "tests/processes/processes.hpp"
 #include "tests/property/random_jobs.hpp"
 #include "tests/seed.hpp"
@@ -30,21 +31,6 @@ using troupe::communicator;
 using files = troupe::actors::tls_identity::files;
 
 namespace {
-
-/// Nobody listens there, just now.
-std::string free_address() {
-  const auto s = troupe::actors::listen_at(troupe::actors::socket_address::resolve("tcp://127.0.0.1:0").front());
-  return troupe::actors::socket_address::own(s.get()).to_string();
-}
-
-troupe::join_options apart(const member& m, const std::string& at) {
-  troupe::join_options how = m.how();
-  how.rendezvous = at;
-  how.key = std::string(64, '5');
-  how.interfaces = "lo";
-  how.host = "host of process " + std::to_string(m.process);
-  return how;
-}
 
 troupe::engine_options with(const files& who) {
   troupe::engine_options options;

@@ -245,6 +245,15 @@ job_key::proof handshake::answer_proof() const {
 
 job_key::proof handshake::confirm_proof() const { return key_.sign({tag("troupe confirms"), hello_, answer_, line_}); }
 
+line_names handshake::names_of_line() const {
+  const job_key::proof both = key_.sign({tag("troupe carries"), hello_, answer_, line_});
+  line_names names{};
+  const bool answers = role_ == role::answerer;
+  std::copy_n(both.begin(), names.here.size(), (answers ? names.here : names.there).begin());
+  std::copy_n(both.begin() + sizeof names.here, names.there.size(), (answers ? names.there : names.here).begin());
+  return names;
+}
+
 bool handshake::recognise(std::span<const std::byte> theirs, const job_key::proof& right) {
   job_key::proof given;
   std::copy_n(theirs.begin(), given.size(), given.begin());

@@ -34,6 +34,7 @@
 #include <vector>
 
 #include "actors/ports/link/job_key.hpp"
+#include "actors/ports/link/transport.hpp"
 
 namespace troupe::actors {
 
@@ -79,6 +80,8 @@ public:
   std::uint32_t peer() const noexcept { return peer_; }
   /// Which of the caller's connections it is; of an answerer it counts from `done` on.
   std::uint8_t lane() const noexcept { return facts_.lane; }
+  /// Of this connection's line, where a transport carries its frames: who does not have the job's key cannot know them. @pre done
+  line_names names_of_line() const;
   /// Whose job both are; a caller that did not know it learns it. Counts from `done` on.
   std::uint64_t job() const noexcept { return facts_.job; }
 

@@ -3,14 +3,13 @@
 
 #include <algorithm>
 #include <array>
-#include <csignal>
 
-#include <pthread.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "actors/ports/link/mesh_connections.hpp"
+#include "actors/ports/link/without_signals.hpp"
 #include "actors/waiting/napping.hpp"
 #include "memory/error.hpp"
 
@@ -47,17 +46,10 @@ mesh::mesh(mesh_options options, roster in, std::uint32_t here, const job_key& k
   watch(epoll_.get(), streams_.get(), subject::streams, 0, EPOLLIN, watching::begins);
   watch(streams_.get(), callers_bell_.get(), subject::callers_bell, 0, EPOLLIN, watching::begins);
   watch_listeners(EPOLLIN, watching::begins);
+  if (options_.carrier) watch(streams_.get(), options_.carrier->bell(), subject::carrier, 0, EPOLLIN, watching::begins);
   next_look_ = clock::now() + presence_.between_ticks();
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);  // signals are for the application's threads
-  try {
-    thread_ = std::thread([this] { work(); });
-  } catch (...) {
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    throw;
-  }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  const without_signals in_it;
+  thread_ = std::thread([this] { work(); });
 }
 
 mesh::~mesh() { leave(); }
@@ -105,6 +97,7 @@ void mesh::watch_listeners(std::uint32_t events, watching how) {
 
 /// Whether the system is to say when it takes more. @pre locked
 void mesh::wait_for_room(outgoing& way, bool on) {
+  on = on && !way.line;  // which says itself when it takes more
   if (std::exchange(way.writing, on) == on) return;
   if (!way.shared) return watch(way, on ? EPOLLIN | EPOLLOUT : EPOLLIN, watching::goes_on);
   if (on) watch(way, EPOLLOUT, watching::begins);
@@ -154,7 +147,7 @@ bool mesh::send_locked(outgoing& way, piece&& what) {
   way.spoke = true;
   // Most go at once, and are never queued, which would take memory.
   if (way.now == phase::open && way.waiting.empty() && way.write(what)) {
-    if (!way.publish()) wake();
+    if (!way.publish() || way.is_under_way()) wake();
     return true;
   }
   if (way.problem != 0) return wake(), false;
@@ -343,7 +336,7 @@ int mesh::pause_before_look() {
   return fall_asleep() ? 0 : static_cast<int>(ms);
 }
 
-/// True: something has come meanwhile, in a ring.
+/// True: something has come meanwhile, in a ring or by the transport.
 bool mesh::fall_asleep() {
   attend_streams(true);
   return rings_fall_asleep();
@@ -351,7 +344,7 @@ bool mesh::fall_asleep() {
 
 /// Who writes to them rings from now on. True: something has come before that.
 bool mesh::rings_fall_asleep() {
-  bool any = false;
+  bool any = options_.carrier && !options_.carrier->fall_asleep();
   for (const auto& way : in_)
     if (way->ring && !way->over && way->ring.fall_asleep()) any = true;
   return any;
@@ -363,15 +356,27 @@ void mesh::rings_wake_up() {
     if (way->ring) way->ring.wake_up();
 }
 
+/// And lines.
 bool mesh::read_rings() {
   bool any = false;
+  if (options_.carrier) options_.carrier->progress();
   for (std::size_t i = 0; i < in_.size(); ++i) {
     incoming& way = *in_[i];
-    if (!way.ring || way.over || way.ring.empty()) continue;
+    if (way.over || (way.ring ? way.ring.empty() : !way.line || !way.line->has_input())) continue;
     incoming_event(way);
     any = true;
   }
+  if (options_.carrier) write_lines();
   return any;
+}
+
+/// What waits, where the lines have room again.
+void mesh::write_lines() {
+  for (const auto& way : out_) {
+    if (!way || !way->blocked.load()) continue;
+    const std::lock_guard lock(way->mutex);
+    if (way->now == outgoing::phase::open && way->line && way->line->has_room() && !way->flush()) wake();
+  }
 }
 
 /// Whether the mesh's thread looks at them.
@@ -457,7 +462,7 @@ mesh::slept mesh::sleep(parker& place, steady_time until) noexcept {
     rings_wake_up();
     for (int i = 0; i < n; ++i)
       handle(events[static_cast<std::size_t>(i)].data.u64, events[static_cast<std::size_t>(i)].events);
-    if (rings_ > 0) read_rings();
+    if (rings_ > 0 || options_.carrier) read_rings();
   } catch (const std::exception&) {
     wake();
   }
@@ -497,6 +502,7 @@ void mesh::handle(std::uint64_t which, std::uint32_t events) {
         return watch_listeners(0, watching::goes_on);
       }
     case subject::streams: static_cast<void>(read_streams()); return;
+    case subject::carrier: return;  // read_rings() follows
     case subject::outgoing:
     case subject::lane: {
       const bool further = static_cast<subject>(which >> 32) == subject::lane;

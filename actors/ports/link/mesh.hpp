@@ -29,6 +29,10 @@
 // only. One that sleeps does so there (sleep()), one at a time, for some milliseconds; so a message wakes one thread, the one that it is for.
 // Who waits for longer, and the others, sleep at their places; then the mesh's thread is rung awake, and wakes them.
 //
+// Transports. With another one than sockets (mesh_options::carrier) frames between hosts go by its lines (transport.hpp): who was called makes its end
+// of the line when the handshake is done, and says so by a single byte; the socket then shows by its end that the other process is gone, as beside a
+// ring. Whoever reads calls the transport's progress(), which is asked before anybody sleeps, as rings are.
+//
 // Want of memory. What cannot be kept for a connection ends it, so its process counts as lost; a loss that cannot be told is told with the next look.
 //
 // TLS. Where processes have certificates, connections between hosts are lines (tls.hpp), which take the place of the system's calls on their
@@ -62,6 +66,7 @@
 #include "actors/ports/link/roster.hpp"
 #include "actors/ports/link/sockets.hpp"
 #include "actors/ports/link/tls.hpp"
+#include "actors/ports/link/transport.hpp"
 #include "actors/waiting/parking.hpp"
 #include "memory/arena.hpp"
 
@@ -96,7 +101,9 @@ struct mesh_options {
   std::chrono::milliseconds to_connect{10000};  ///< for one to answer at all
   std::uint64_t build = 0;                      ///< which every process must have been built as
   std::shared_ptr<const tls_identity> tls;      ///< of connections between hosts; null: they are open
-  int lanes = 1;                                ///< connections to each process of another host, 1 … most_connections
+  /// What carries the frames between hosts, reached there by the roster's addresses; null: their sockets. Not with `tls`, nor several `lanes`.
+  std::shared_ptr<transport> carrier;
+  int lanes = 1;      ///< connections to each process of another host, 1 … most_connections
   int to_share = -1;  ///< of the first process of a host: a descriptor that all others of it get; outlives the mesh
 };
 
@@ -168,7 +175,7 @@ private:
   struct arriving_chunk;
   struct inflow;
   /// What an event is about: the upper half says whose, the lower which.
-  enum class subject : std::uint32_t { bell, listener, outgoing, incoming, streams, callers_bell, lane };
+  enum class subject : std::uint32_t { bell, listener, outgoing, incoming, streams, callers_bell, lane, carrier };
 
   enum class watching : std::uint8_t { begins, goes_on };
 
@@ -192,18 +199,22 @@ private:
   bool rings_fall_asleep();
   void rings_wake_up();
   bool read_rings();
+  void write_lines();
   bool read_streams();
   void look_from_here();
   bool begin_sleep();
   void attend_streams(bool on);
   void write_rings();
   bool take_bells(incoming& way, bool& open);
+  static bool drop_bells(incoming& way);
   static std::size_t read_ring(incoming& way, std::byte* to, std::size_t room);
   void watch_listeners(std::uint32_t events, watching how);
   void connect_those_wanted();
   void connect_if_wanted(outgoing& way);
   void try_next_address(outgoing& way, std::unique_lock<std::mutex>& lock, const std::string& why);
   void go_on_connecting(outgoing& way);
+  std::shared_ptr<transport_line> line_of(std::uint32_t process, const handshake& hands);
+  bool line_stands(outgoing& way, std::unique_lock<std::mutex>& lock, const std::string& at);
   bool is_called_back(std::uint32_t process, steady_time now);
   bool keeps_answer_back(incoming& way);
   static bool is_answered_soon(outgoing& way);

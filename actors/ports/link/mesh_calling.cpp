@@ -62,6 +62,7 @@ void mesh::try_next_address(outgoing& way, std::unique_lock<std::mutex>& lock, c
   stop_watching(way.stream ? streams_.get() : epoll_.get(), way.socket.get());
   way.socket.reset();
   way.tls.reset();
+  way.line.reset();
   way.stream = false;
   if (!why.empty()) way.tried += (way.tried.empty() ? "" : "; ") + why;
   while (way.next_address < way.addresses.size()) {
@@ -139,6 +140,14 @@ void mesh::go_on_connecting(outgoing& way) {
   if (!feed_from(way.socket.get(), tls, *way.hands, why)) return try_next_address(way, lock, at + ": " + why);
   const std::vector<std::byte> more = way.hands->take_output();
   way.unsent.insert(way.unsent.end(), more.begin(), more.end());
+  const bool carried = options_.carrier && socket_address::own(way.socket.get()).family() != AF_UNIX;
+  if (carried && !way.line && way.hands->state() == handshake::status::done) {
+    try {
+      way.line = line_of(way.process, *way.hands);  // before the other end can send there
+    } catch (const error& e) {
+      return try_next_address(way, lock, at + ": " + e.what());
+    }
+  }
   const bool sent = send_plain(way.socket.get(), tls, way.unsent, problem);
   if (problem != 0) return try_next_address(way, lock, at + ": " + text_of_problem(tls, problem));
   if (way.hands->state() == handshake::status::refused)
@@ -147,8 +156,9 @@ void mesh::go_on_connecting(outgoing& way) {
   const bool full = tls != nullptr ? tls->holds_output() : !sent;
   if (way.hands->state() != handshake::status::done || !sent)
     return watch(way, full ? EPOLLIN | EPOLLOUT : EPOLLIN, watching::goes_on);
-  way.hands.reset();
   way.local = socket_address::own(way.socket.get()).family() == AF_UNIX;
+  if (way.line && !line_stands(way, lock, at)) return;
+  way.hands.reset();
   if (way.local) {
     try {
       way.ring = byte_ring::make();
@@ -171,6 +181,22 @@ void mesh::go_on_connecting(outgoing& way) {
   const int open = lanes_open(way.first);
   lock.unlock();
   receiver_.lanes_changed(way.process, open, {});
+}
+
+/// Throws error(io): there is no way to there.
+std::shared_ptr<transport_line> mesh::line_of(std::uint32_t process, const handshake& hands) {
+  return options_.carrier->line_to(roster_.processes[process].carrier, hands.names_of_line());
+}
+
+/// The other end of the line, too. False: not yet, or the next address is tried. @pre locked; it may be left unlocked
+bool mesh::line_stands(outgoing& way, std::unique_lock<std::mutex>& lock, const std::string& at) {
+  std::byte said{};
+  const ssize_t seen = ::recv(way.socket.get(), &said, 1, MSG_DONTWAIT);
+  if (seen == 1 && said == line_is_there) return true;
+  if (seen < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
+    return watch(way, EPOLLIN, watching::goes_on), false;
+  const std::string closed = seen == 0 ? "the connection was closed" : text_of_errno(errno);
+  return try_next_address(way, lock, at + ": " + (seen == 1 ? "it sent what cannot be read" : closed)), false;
 }
 
 // -- one connection for both directions ---------------------------------------------------------------------------------------
@@ -212,6 +238,7 @@ void mesh::answer_on(incoming& way) {
   stop_watching(epoll_.get(), mine.socket.get());
   mine.socket = std::move(same);
   mine.tls = way.tls;
+  mine.line = way.line;
   mine.hands.reset();
   mine.unsent.clear();
   mine.stream = mine.shared = way.shared = true;
@@ -249,6 +276,7 @@ void mesh::receive_on(outgoing& way) {
   incoming& back = *in_.back();
   back.shared = back.known = true;
   back.tls = way.tls;
+  back.line = way.line;
   back.process = way.process;
   presence_.hears(way.process, true, clock::now());
   begin_stream(back);
@@ -301,7 +329,7 @@ void mesh::outgoing_event(outgoing& way, std::uint32_t events) {
     const bool readable = (events & EPOLLIN) != 0 || (way.tls && way.tls->holds_input());
     if (readable && !way.shared && !take_back_bytes(way, said)) {
     } else if (!way.flush()) how = "a connection to it failed: " + way.why();
-    if (!said.left && how.empty() && !way.has_more()) wait_for_room(way, false);
+    if (!said.left && how.empty() && (way.line || !way.has_more())) wait_for_room(way, false);
   }
   if (way.lane != 0) {
     if (said.frames || said.left || said.lost) how = "it sent what cannot be read";

@@ -22,6 +22,7 @@
 #include "actors/ports/link/mesh_pieces.hpp"
 #include "actors/ports/link/stripes.hpp"
 #include "actors/ports/link/tls.hpp"
+#include "actors/ports/link/transport.hpp"
 
 namespace troupe::actors {
 
@@ -45,6 +46,8 @@ inline constexpr std::byte leaves_in_order{0x62};
 inline constexpr std::byte taken_for_lost{0x6c};
 /// So, too, and first: no such bytes come here, but frames.
 inline constexpr std::byte frames_follow{0x66};
+/// So, too, and before those: the other end of the transport's line stands.
+inline constexpr std::byte line_is_there{0x75};
 /// How long who wants to send waits for one who is calling, and would be answered on that connection. Whoever calls may be nobody.
 inline constexpr std::chrono::milliseconds most_expected{50};
 /// Beside a ring, in the direction of its frames: look; and against it: there is room.
@@ -102,7 +105,9 @@ struct mesh::outgoing {
   }
   /// The system is to say when it takes more.
   bool has_more() const { return !waiting.empty() || (tls && tls->holds_output()); }
-  std::string why() const { return text_of_problem(tls.get(), problem); }
+  std::string why() const { return line ? line->why() : text_of_problem(tls.get(), problem); }
+  /// Somebody has to see to what was taken.
+  bool is_under_way() const { return line && line->is_under_way(); }
   /// False: not all of it now, or a problem.
   bool write(piece& what) { return ring ? write_ring(what) : write_socket(what); }
 
@@ -120,9 +125,16 @@ struct mesh::outgoing {
       msghdr message{};
       message.msg_iov = parts.data();
       message.msg_iovlen = what.parts(parts);
-      const ssize_t taken = tls ? tls->send(socket.get(), std::span(parts).first(message.msg_iovlen))
-                                : ::sendmsg(socket.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+      const std::span now = std::span(parts).first(message.msg_iovlen);
+      const ssize_t taken = line  ? line->send(now)
+                            : tls ? tls->send(socket.get(), now)
+                                  : ::sendmsg(socket.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
       if (taken < 0 && errno == EINTR) continue;
+      if (taken < 0 && errno == EAGAIN && line) {
+        blocked.store(true);
+        if (!line->has_room()) return false;
+        continue;  // there was some before anybody could see that it is waited for
+      }
       if (taken < 0 && errno != EAGAIN && errno != EWOULDBLOCK) problem = errno;
       if (taken < 0) return false;
       what.done += static_cast<std::size_t>(taken);
@@ -167,8 +179,9 @@ struct mesh::outgoing {
   std::mutex& mutex;  ///< of all lanes to that process
   phase now = phase::idle;
   descriptor socket;
-  std::shared_ptr<tls_line> tls;     ///< to another host, where all have certificates
-  std::atomic<bool> blocked{false};  ///< the ring was full
+  std::shared_ptr<tls_line> tls;         ///< to another host, where all have certificates
+  std::shared_ptr<transport_line> line;  ///< to another host, where a transport carries the frames
+  std::atomic<bool> blocked{false};      ///< the ring was full, or the line
   byte_ring
       ring;  ///< to a process of this host; the socket rings then, and shows by its end that the other one is gone
   std::deque<piece> waiting;
@@ -241,6 +254,7 @@ struct mesh::incoming {
   bool finishes = false;   ///< nothing more is taken from the system in this turn
   byte_ring ring;
   std::shared_ptr<tls_line> tls;
+  std::shared_ptr<transport_line> line;
   handshake hands;
   std::vector<std::byte> unsent;
   bool known = false;  ///< the handshake is done; `process` says who it is

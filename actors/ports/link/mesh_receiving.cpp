@@ -80,6 +80,10 @@ bool mesh::shake_hands(incoming& way) {
   const bool lane_can_be = way.lane == 0 || (way.lane < most_connections && !way.local);
   if (way.process >= processes() || way.process == here_ || twice || !lane_can_be || !alive(way.process))
     return close(way), false;
+  if (options_.carrier && !way.local) {
+    way.line = line_of(way.process, way.hands);
+    if (!say_back(way, line_is_there)) return close(way), false;
+  }
   way.known = true;
   if (way.lane == 0) presence_.hears(way.process, true, clock::now());
   else keep_alive(way.socket.get());
@@ -94,7 +98,7 @@ bool mesh::shake_hands(incoming& way) {
 void mesh::begin_stream(incoming& way) {
   stop_watching(epoll_.get(), way.socket.get());
   way.stream = true;
-  ++(way.ring ? rings_ : open_streams_);
+  ++(way.ring || way.line ? rings_ : open_streams_);
   watch(way, EPOLLIN, watching::begins);
 }
 
@@ -103,6 +107,7 @@ void mesh::incoming_event(incoming& way) {
     if (!way.known && !shake_hands(way)) return;
     bool open = true;
     if (way.local && !take_bells(way, open)) return;
+    if (way.line) open = drop_bells(way);
     std::size_t budget = budget_of_turn;
     while (!way.over) {
       // What a line has taken from the system already nobody would be told of again.
@@ -142,12 +147,18 @@ bool mesh::take_bells(incoming& way, bool& open) {
     begin_stream(way);
     if (!share_with(way)) return false;
   }
+  open = drop_bells(way);
+  return true;
+}
+
+/// They have rung. False: the connection has ended.
+bool mesh::drop_bells(incoming& way) {
   std::array<std::byte, 64> bells;
   for (;;) {
     const ssize_t got = ::recv(way.socket.get(), bells.data(), bells.size(), MSG_DONTWAIT);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return true;
-    if (got <= 0) return open = false, true;
+    if (got <= 0) return false;
     if (got < static_cast<ssize_t>(bells.size())) return true;
   }
 }
@@ -163,6 +174,7 @@ std::size_t mesh::read_ring(incoming& way, std::byte* to, std::size_t room) {
 
 /// As recv(), from the ring if there is one, whose end the socket tells.
 ssize_t mesh::receive(incoming& way, std::byte* to, std::size_t room) {
+  if (way.line) return way.line->receive({to, room});
   if (way.tls)
     return way.tls->receive(way.socket.get(), {to, room},
                             way.finishes ? tls_line::reading::finishes : tls_line::reading::takes);
@@ -221,13 +233,16 @@ bool mesh::read_some(incoming& way, std::size_t& budget) {
   const ssize_t got = large ? read_large(way, asked) : read_block(way, asked);
   if (got < 0 && errno == EINTR) return true;
   if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return false;
-  if (got <= 0) return ended(way, got == 0 ? "it closed a connection" : text_of_problem(way.tls.get(), errno)), false;
+  if (got <= 0) {
+    const std::string why = way.line ? way.line->why() : text_of_problem(way.tls.get(), errno);
+    return ended(way, got == 0 ? "it closed a connection" : why), false;
+  }
   presence_.heard(way.process, clock::now());
   const auto bytes = static_cast<std::size_t>(got);
   budget -= std::min(budget, bytes);
   (large ? way.large_done : way.end) += bytes;
   // A part of what a socket was asked for means that there was no more.
-  return parse(way) && (way.ring || bytes == asked);
+  return parse(way) && (way.ring || way.line || bytes == asked);
 }
 
 /// False: the connection has ended.
@@ -456,7 +471,8 @@ void mesh::close(incoming& way) {
   stop_watching(way.stream ? streams_.get() : epoll_.get(), way.socket.get());
   way.socket.reset();
   way.tls.reset();
-  if (!way.over && way.stream) --(way.ring ? rings_ : open_streams_);
+  if (!way.over && way.stream) --(way.ring || way.line ? rings_ : open_streams_);
+  way.line.reset();
   if (!way.over && way.known && way.lane == 0) presence_.hears(way.process, false, clock::now());
   way.over = true;
 }
@@ -474,6 +490,7 @@ void mesh::close_locked(outgoing& way) {
   stop_watching(way.stream ? streams_.get() : epoll_.get(), way.socket.get());
   way.socket.reset();
   way.tls.reset();
+  way.line.reset();
   way.ring = {};
   way.now = outgoing::phase::closed;
   way.waiting.clear();

@@ -22,7 +22,7 @@ namespace troupe::actors {
 
 static void describe(auto& wire, process_place& p) {
   wire(p.host, p.host_key, p.machine_key, p.pid, p.first_rank, p.ranks, p.cores, p.cpus, p.addresses, p.groups,
-       p.told_groups);
+       p.told_groups, p.carrier);
 }
 static void describe(auto& wire, roster& r) { wire(r.job, r.processes, r.costs); }
 static void describe(auto& wire, enrolment& e) { wire(e.process, e.processes, e.place, e.settings, e.costs); }

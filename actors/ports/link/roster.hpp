@@ -3,6 +3,7 @@
 // The processes of a job, as the join found them.
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -18,7 +19,9 @@ struct process_place {
   std::uint32_t cores = 0;             ///< that it may use
   std::vector<std::string> addresses;  ///< where it listens, the best first: "tcp://10.0.0.1:40123"
   std::vector<std::string>
-      groups{};              ///< of hosts that its own is in, outermost first: {"rack1", "leaf2"}; empty: nobody says
+      groups{};  ///< of hosts that its own is in, outermost first: {"rack1", "leaf2"}; empty: nobody says
+  std::vector<std::byte>
+      carrier{};             ///< its address, if the job's processes have a transport beside sockets (transport.hpp)
   bool told_groups = false;  ///< by a person, and not by a launcher that knows the network
   std::uint64_t machine_key = 0;      ///< equal: the same running system, whatever its hosts; 0: unknown
   std::vector<std::uint64_t> cpus{};  ///< that it may use: bit c % 64 of word c / 64 (core_share.hpp)

@@ -52,6 +52,10 @@ private:
     put(static_cast<std::uint64_t>(text.size()));
     raw(text.data(), text.size());
   }
+  void put(const std::vector<std::byte>& bytes) {
+    put(static_cast<std::uint64_t>(bytes.size()));
+    raw(bytes.data(), bytes.size());
+  }
   template <class T>
   void put(const std::vector<T>& list) {
     put(static_cast<std::uint64_t>(list.size()));
@@ -122,6 +126,10 @@ private:
   void take(std::string& text) {
     text.resize(length());
     raw(text.data(), text.size());
+  }
+  void take(std::vector<std::byte>& bytes) {
+    bytes.resize(length());
+    raw(bytes.data(), bytes.size());
   }
   template <class T>
   void take(std::vector<T>& list) {

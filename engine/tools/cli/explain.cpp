@@ -198,6 +198,7 @@ int explain_call(const arguments& a) {
   planner by{options};
   const std::vector<std::size_t> counts(static_cast<std::size_t>(block_count(what.what, placement.size())), what.count);
   explanation e = explain(by, what, placement, what.uniform ? nullptr : &counts);
+  e.transport = name_of_transport(options.transport);
   if (a.measure) {
     engine on{options};
     progress_line line;

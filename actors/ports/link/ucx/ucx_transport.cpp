@@ -1,0 +1,409 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "actors/ports/link/ucx/ucx_transport.hpp"
+
+#include "memory/error.hpp"
+
+#ifdef TROUPE_HAS_UCX
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <new>
+#include <thread>
+#include <utility>
+
+#include "actors/ports/link/ucx/ucx_calls.hpp"
+#include "actors/ports/link/without_signals.hpp"
+#include "actors/waiting/napping.hpp"
+
+namespace troupe::actors {
+
+namespace {
+
+/// Of a message, without its head.
+constexpr std::size_t most_message = 64 * 1024;
+/// Of a line: what UCX has not sent yet.
+constexpr std::size_t most_under_way = 8;
+/// That came before one that was sent earlier, as on networks of several ways they may.
+constexpr std::size_t most_early = 1024;
+/// For the other ends to hear that this one is gone.
+constexpr std::chrono::milliseconds most_closing{500};
+constexpr unsigned message_id = 1;
+
+struct message_head {
+  line_names::name name;
+  std::uint64_t number;  ///< 0, 1, 2 … of the line and direction
+};
+
+class ucx_line;
+class ucx_worker;
+
+/// UCX reads it until its request has ended, whatever becomes of the line.
+struct sent_message {
+  explicit sent_message(ucx_worker& worker) : of(worker) {}
+  ucx_worker& of;
+  ucx_line* line = nullptr;      ///< null: it is no more
+  sent_message* next = nullptr;  ///< of those that are idle
+  message_head head{};
+  std::array<std::byte, most_message> bytes;
+};
+
+/// UCX's memory.
+struct came_message {
+  std::byte* data;
+  std::size_t bytes;
+};
+
+/// Guards all of UCX by one lock: nobody waits inside it.
+class ucx_worker final : public transport, public std::enable_shared_from_this<ucx_worker> {
+public:
+  ucx_worker();
+  ~ucx_worker() override;
+  ucx_worker(const ucx_worker&) = delete;
+  ucx_worker& operator=(const ucx_worker&) = delete;
+
+  std::vector<std::byte> address() const override { return address_; }
+  std::shared_ptr<transport_line> line_to(std::span<const std::byte> address, const line_names& names) override;
+  void progress() override;
+  bool fall_asleep() override;
+  int bell() const override { return bell_; }
+
+private:
+  friend class ucx_line;
+  ucs_status_t connect(ucp_ep_params_t& to, ucp_ep_h& end);
+  void check(ucs_status_t status, const char* what) const;
+  void end() noexcept;
+  static ucs_status_t came(void* worker, const void* head, std::size_t head_bytes, void* data, std::size_t bytes,
+                           const ucp_am_recv_param_t* how);
+  ucs_status_t take(const message_head& head, void* data, std::size_t bytes, const ucp_am_recv_param_t& how);
+  sent_message& idle_message();
+  void keep(sent_message& idle);
+
+  const ucx_calls& ucx_;
+  mutable std::mutex mutex_;
+  ucp_context_h context_ = nullptr;
+  ucp_worker_h worker_ = nullptr;
+  int bell_ = -1;
+  std::vector<std::byte> address_;
+  bool tells_losses_ = true;                     ///< of other processes
+  std::map<line_names::name, ucx_line*> lines_;  ///< by what comes
+  std::deque<sent_message> sent_;                ///< as many as were ever under way at once
+  sent_message* idle_ = nullptr;                 ///< the first of them
+  std::vector<void*> closing_;                   ///< requests
+};
+
+class ucx_line final : public transport_line {
+public:
+  ucx_line(std::shared_ptr<ucx_worker> of, std::span<const std::byte> address, const line_names& names);
+  ~ucx_line() override;
+  ucx_line(const ucx_line&) = delete;
+  ucx_line& operator=(const ucx_line&) = delete;
+
+  ssize_t send(std::span<const iovec> parts) override;
+  ssize_t receive(std::span<std::byte> to) override;
+  bool has_input() const override;
+  bool has_room() const override;
+  bool is_under_way() const override;
+  std::string why() const override;
+
+private:
+  friend class ucx_worker;
+  static void broke(void* line, ucp_ep_h, ucs_status_t status);
+  static void sent(void* request, ucs_status_t status, void* message);
+  void fail(const char* why) noexcept;
+  ucs_status_t take(std::uint64_t number, came_message what);
+  void drop(const came_message& what) const { of_->ucx_.am_data_release(of_->worker_, what.data); }
+
+  const std::shared_ptr<ucx_worker> of_;
+  const line_names names_;
+  ucp_ep_h end_ = nullptr;
+  // With the worker's lock.
+  const char* why_ = nullptr;
+  std::uint64_t next_to_send_ = 0, next_to_come_ = 0;
+  std::size_t under_way_ = 0;  ///< messages
+  std::deque<came_message> ready_;
+  std::size_t done_ = 0;  ///< of the first one
+  std::map<std::uint64_t, came_message> early_;
+};
+
+// -- the worker -------------------------------------------------------------------------------------------------------------
+
+ucx_worker::ucx_worker() : ucx_(ucx_calls::get()) {
+  const without_signals of_its_thread;
+  ucp_config_t* config = nullptr;
+  check(ucx_.config_read(nullptr, nullptr, &config), "its configuration (UCX_...) cannot be read");
+  ucp_params_t wanted{};
+  wanted.field_mask = UCP_PARAM_FIELD_FEATURES;
+  wanted.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
+  const ucs_status_t begun = ucx_.init(UCP_API_MAJOR, UCP_API_MINOR, &wanted, config, &context_);
+  ucx_.config_release(config);
+  try {
+    check(begun, "it cannot be used");
+    ucp_worker_params_t how{};
+    how.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
+    how.thread_mode = UCS_THREAD_MODE_SERIALIZED;
+    check(ucx_.worker_create(context_, &how, &worker_), "it makes no worker");
+    ucp_am_handler_param_t handler{};
+    handler.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS |
+                         UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG;
+    handler.id = message_id;
+    handler.flags = UCP_AM_FLAG_WHOLE_MSG | UCP_AM_FLAG_PERSISTENT_DATA;
+    handler.cb = &ucx_worker::came;
+    handler.arg = this;
+    check(ucx_.worker_set_am_recv_handler(worker_, &handler), "it knows no active messages");
+    check(ucx_.worker_get_efd(worker_, &bell_), "it cannot be waited for");
+    ucp_address_t* address = nullptr;
+    std::size_t bytes = 0;
+    check(ucx_.worker_get_address(worker_, &address, &bytes), "it has no address");
+    const auto* const at = reinterpret_cast<const std::byte*>(address);
+    address_.assign(at, at + bytes);
+    ucx_.worker_release_address(worker_, address);
+  } catch (...) {
+    end();
+    throw;
+  }
+}
+
+ucx_worker::~ucx_worker() {
+  const auto until = std::chrono::steady_clock::now() + most_closing;
+  nap_until(
+      [&] {
+        progress();
+        return closing_.empty() || std::chrono::steady_clock::now() >= until;
+      },
+      std::chrono::milliseconds{1});
+  // What could not be closed, as it waits for memory of a process that is gone, UCX would abort at: it stays until this process ends.
+  if (closing_.empty()) end();
+}
+
+void ucx_worker::end() noexcept {
+  if (worker_ != nullptr) ucx_.worker_destroy(worker_);
+  if (context_ != nullptr) ucx_.cleanup(context_);
+}
+
+void ucx_worker::check(ucs_status_t status, const char* what) const {
+  if (status != UCS_OK) throw error(errc::io, std::string{"UCX: "} + what + ": " + ucx_.status_string(status));
+}
+
+std::shared_ptr<transport_line> ucx_worker::line_to(std::span<const std::byte> address, const line_names& names) {
+  if (address.empty()) throw error(errc::io, "the other end has no address of UCX");
+  return std::make_shared<ucx_line>(shared_from_this(), address, names);
+}
+
+/// Where memory is all that UCX may use, it cannot tell who is gone; the socket beside the line does. @pre locked
+ucs_status_t ucx_worker::connect(ucp_ep_params_t& to, ucp_ep_h& end) {
+  if (tells_losses_) {
+    to.err_mode = UCP_ERR_HANDLING_MODE_PEER;
+    ucx_.log_push_handler([](const char*, unsigned, const char*, ucs_log_level_t, const ucs_log_component_config_t*,
+                             const char*, va_list) { return UCS_LOG_FUNC_RC_STOP; });
+    const ucs_status_t tried = ucx_.ep_create(worker_, &to, &end);
+    ucx_.log_pop_handler();
+    if (tried == UCS_OK || tried != UCS_ERR_UNREACHABLE) return tried;
+  }
+  to.err_mode = UCP_ERR_HANDLING_MODE_NONE;
+  const ucs_status_t tried = ucx_.ep_create(worker_, &to, &end);
+  if (tried == UCS_OK) tells_losses_ = false;
+  return tried;
+}
+
+void ucx_worker::progress() {
+  const std::lock_guard lock(mutex_);
+  while (ucx_.worker_progress(worker_) != 0) {}
+  std::erase_if(closing_, [this](void* request) {
+    if (ucx_.request_check_status(request) == UCS_INPROGRESS) return false;
+    ucx_.request_free(request);
+    return true;
+  });
+}
+
+/// Allocates where more are under way than ever before.
+sent_message& ucx_worker::idle_message() {
+  if (idle_ == nullptr) return sent_.emplace_back(*this);
+  return *std::exchange(idle_, idle_->next);
+}
+
+void ucx_worker::keep(sent_message& idle) {
+  idle.line = nullptr;
+  idle.next = std::exchange(idle_, &idle);
+}
+
+bool ucx_worker::fall_asleep() {
+  const std::lock_guard lock(mutex_);
+  return ucx_.worker_arm(worker_) == UCS_OK;
+}
+
+ucs_status_t ucx_worker::came(void* worker, const void* head, std::size_t head_bytes, void* data, std::size_t bytes,
+                              const ucp_am_recv_param_t* how) {
+  message_head said;
+  if (head_bytes != sizeof said) return UCS_OK;
+  std::memcpy(&said, head, sizeof said);
+  return static_cast<ucx_worker*>(worker)->take(said, data, bytes, *how);
+}
+
+/// What has no line's name is a stranger's, or late: dropped.
+ucs_status_t ucx_worker::take(const message_head& head, void* data, std::size_t bytes, const ucp_am_recv_param_t& how) {
+  const auto line = lines_.find(head.name);
+  if (line == lines_.end()) return UCS_OK;
+  if ((how.recv_attr & UCP_AM_RECV_ATTR_FLAG_DATA) == 0 || bytes == 0 || bytes > most_message)
+    return line->second->fail("it sent what cannot be read"), UCS_OK;
+  return line->second->take(head.number, {static_cast<std::byte*>(data), bytes});
+}
+
+// -- a line -----------------------------------------------------------------------------------------------------------------
+
+ucx_line::ucx_line(std::shared_ptr<ucx_worker> of, std::span<const std::byte> address, const line_names& names)
+    : of_(std::move(of)), names_(names) {
+  ucp_ep_params_t to{};
+  to.field_mask =
+      UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER;
+  to.address = reinterpret_cast<const ucp_address_t*>(address.data());
+  to.err_handler = {&ucx_line::broke, this};
+  const std::lock_guard lock(of_->mutex_);
+  of_->lines_[names_.here] = this;
+  const ucs_status_t connected = of_->connect(to, end_);
+  if (connected == UCS_OK) return;
+  of_->lines_.erase(names_.here);
+  of_->check(connected, "there is no way to it (UCX_TLS, UCX_NET_DEVICES)");
+}
+
+ucx_line::~ucx_line() {
+  const std::lock_guard lock(of_->mutex_);
+  of_->lines_.erase(names_.here);
+  for (sent_message& m : of_->sent_)
+    if (m.line == this) m.line = nullptr;
+  for (const came_message& m : ready_) drop(m);
+  for (const auto& [number, m] : early_) drop(m);
+  // By force: what must be heard was heard when connections are closed.
+  ucp_request_param_t how{};
+  how.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+  how.flags = of_->tells_losses_ ? UCP_EP_CLOSE_FLAG_FORCE : 0;  // which UCX allows only then
+  void* const request = of_->ucx_.ep_close_nbx(end_, &how);
+  if (UCS_PTR_IS_PTR(request)) of_->closing_.push_back(request);
+}
+
+void ucx_line::broke(void* line, ucp_ep_h, ucs_status_t status) {
+  auto* const it = static_cast<ucx_line*>(line);
+  it->fail(it->of_->ucx_.status_string(status));
+}
+
+void ucx_line::fail(const char* why) noexcept {
+  if (why_ == nullptr) why_ = why;
+}
+
+void ucx_line::sent(void* request, ucs_status_t, void* message) {
+  auto& one = *static_cast<sent_message*>(message);
+  one.of.ucx_.request_free(request);
+  if (one.line != nullptr) --one.line->under_way_;  // broke() tells of errors
+  one.of.keep(one);
+}
+
+ssize_t ucx_line::send(std::span<const iovec> parts) {
+  const std::lock_guard lock(of_->mutex_);
+  const auto refuse = [](int why) { return errno = why, ssize_t{-1}; };
+  if (why_ != nullptr) return refuse(EPROTO);
+  if (under_way_ >= most_under_way) return refuse(EAGAIN);
+  sent_message& one = of_->idle_message();
+  std::size_t bytes = 0;
+  for (const iovec& part : parts) {
+    const std::size_t now = std::min(part.iov_len, most_message - bytes);
+    if (now > 0) std::memcpy(one.bytes.data() + bytes, part.iov_base, now);
+    bytes += now;
+  }
+  one.head = {names_.there, next_to_send_++};
+  one.line = this;
+  ucp_request_param_t how{};
+  how.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+  how.flags = UCP_AM_SEND_FLAG_EAGER;
+  how.cb.send = &ucx_line::sent;
+  how.user_data = &one;
+  const void* const request =
+      of_->ucx_.am_send_nbx(end_, message_id, &one.head, sizeof one.head, one.bytes.data(), bytes, &how);
+  if (UCS_PTR_IS_ERR(request)) {
+    fail(of_->ucx_.status_string(UCS_PTR_STATUS(request)));
+    of_->keep(one);
+    return refuse(EPROTO);
+  }
+  if (request != nullptr) ++under_way_;
+  else of_->keep(one);
+  return static_cast<ssize_t>(bytes);
+}
+
+ssize_t ucx_line::receive(std::span<std::byte> to) {
+  const std::lock_guard lock(of_->mutex_);
+  std::size_t got = 0;
+  while (got < to.size() && !ready_.empty()) {
+    const came_message& from = ready_.front();
+    const std::size_t now = std::min(to.size() - got, from.bytes - done_);
+    std::memcpy(to.data() + got, from.data + done_, now);
+    got += now;
+    done_ += now;
+    if (done_ < from.bytes) break;
+    drop(from);
+    ready_.pop_front();
+    done_ = 0;
+  }
+  if (got > 0) return static_cast<ssize_t>(got);
+  errno = why_ != nullptr ? EPROTO : EAGAIN;
+  return -1;
+}
+
+/// On the thread of progress(), in UCX, which knows no exceptions. UCS_INPROGRESS: the data is kept.
+ucs_status_t ucx_line::take(std::uint64_t number, came_message what) try {
+  if (number < next_to_come_ || early_.contains(number) || early_.size() >= most_early)
+    return fail("it sent what cannot be read"), UCS_OK;
+  if (number != next_to_come_) return early_.emplace(number, what), UCS_INPROGRESS;
+  ready_.push_back(what);
+  for (++next_to_come_; !early_.empty() && early_.begin()->first == next_to_come_; ++next_to_come_) {
+    ready_.push_back(early_.begin()->second);
+    early_.erase(early_.begin());
+  }
+  return UCS_INPROGRESS;
+} catch (const std::bad_alloc&) {
+  return fail("there is no memory for what it sent"), UCS_OK;
+}
+
+bool ucx_line::has_input() const {
+  const std::lock_guard lock(of_->mutex_);
+  return why_ != nullptr || !ready_.empty();
+}
+
+bool ucx_line::has_room() const {
+  const std::lock_guard lock(of_->mutex_);
+  return why_ != nullptr || under_way_ < most_under_way;
+}
+
+bool ucx_line::is_under_way() const {
+  const std::lock_guard lock(of_->mutex_);
+  return under_way_ > 0;
+}
+
+std::string ucx_line::why() const {
+  const std::lock_guard lock(of_->mutex_);
+  return why_ == nullptr ? std::string{} : std::string{"UCX: "} + why_;
+}
+
+}  // namespace
+
+std::string ucx_version() { return std::to_string(UCP_API_MAJOR) + "." + std::to_string(UCP_API_MINOR); }
+
+std::shared_ptr<transport> make_ucx_transport() { return std::make_shared<ucx_worker>(); }
+
+}  // namespace troupe::actors
+
+#else
+
+namespace troupe::actors {
+
+std::string ucx_version() { return {}; }
+
+std::shared_ptr<transport> make_ucx_transport() {
+  throw error(errc::bad_config,
+              "engine.transport is \"ucx\", but this Troupe was built without UCX (libucx-dev, TROUPE_UCX)");
+}
+
+}  // namespace troupe::actors
+#endif
