@@ -15,43 +15,16 @@
 #include <unistd.h>
 
 #include "actors/ports/link/handshake.hpp"
-#include "actors/ports/link/wire.hpp"
 #include "memory/error.hpp"
 
 namespace troupe::actors {
-
-static void describe(auto& wire, process_place& p) {
-  wire(p.host, p.host_key, p.machine_key, p.pid, p.first_rank, p.ranks, p.cores, p.cpus, p.addresses, p.groups,
-       p.told_groups, p.carrier);
-}
-static void describe(auto& wire, roster& r) { wire(r.job, r.processes, r.costs); }
-static void describe(auto& wire, enrolment& e) { wire(e.process, e.processes, e.place, e.settings, e.costs); }
 
 namespace {
 
 using clock = std::chrono::steady_clock;
 
-/// Of a process that had come, and whose connection has ended.
-struct departure {
-  std::uint32_t process = 0;
-  std::string who_and_how;  ///< "pid 17 on host a: the connection was closed"
-};
-
-/// From the service: one of the three is said.
-struct answer {
-  std::vector<std::uint32_t> missing;  ///< who have not come
-  std::vector<departure> gone;
-  std::string turned_away;  ///< the last one, and why; if anybody was
-  std::string refused;
-  bool complete = false;
-  roster all;  ///< if complete
-};
-
-/// More than a process needs to say of itself, or a roster of 65 536 of them.
-constexpr std::uint32_t most_message = 64u << 20, most_enrolment = 1u << 20;
 constexpr std::chrono::seconds most_shaking{5};
 constexpr std::size_t most_strangers = 256;
-constexpr std::uint32_t most_processes = 65536;
 constexpr std::chrono::seconds most_connecting{3};  ///< to one of several addresses
 
 constexpr std::chrono::seconds most_unserved{3};  ///< where somebody served before
@@ -97,8 +70,7 @@ public:
   bool known() const { return hands_.state() == handshake::status::done; }
 
   void say(const auto& what) {
-    std::vector<std::byte> body;
-    wire_writer{body}(what);
+    const std::vector<std::byte> body = to_wire(what);
     const auto bytes = static_cast<std::uint32_t>(body.size());
     const auto* const head = reinterpret_cast<const std::byte*>(&bytes);
     out_.insert(out_.end(), head, head + sizeof bytes);
@@ -113,18 +85,18 @@ public:
       if (got < 0 && errno == EINTR) continue;
       if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) break;
       if (got <= 0) return fail(got == 0 ? "the connection was closed" : text_of_problem(tls_.get(), errno));
-      in_.insert(in_.end(), some, some + got);
+      std::span<const std::byte> came{some, static_cast<std::size_t>(got)};
       if (!known()) {
         if (tls_) hands_.bind(tls_->binding());
-        const std::size_t used = hands_.feed(in_);
-        in_.erase(in_.begin(), in_.begin() + static_cast<std::ptrdiff_t>(used));
+        came = came.subspan(hands_.feed(came));
         add(hands_.take_output());
         if (hands_.state() == handshake::status::refused) {
           write();
           return fail(hands_.why());
         }
       }
-      if (in_.size() > most_message) return fail("a message that is too long came");
+      in_.add(came);
+      if (in_.held() > most_message) return fail("a message that is too long came");
     }
     return write();
   } catch (const error& e) {  // of TLS
@@ -132,17 +104,9 @@ public:
   }
   /// The body of the next message, if it is there.
   std::optional<std::vector<std::byte>> next(std::uint32_t most) {
-    std::uint32_t bytes = 0;
-    if (!known() || in_.size() < sizeof bytes) return std::nullopt;
-    std::memcpy(&bytes, in_.data(), sizeof bytes);
-    if (bytes > most) {
-      fail("a message that is too long came");
-      return std::nullopt;
-    }
-    if (in_.size() < sizeof bytes + bytes) return std::nullopt;
-    const auto from = in_.begin() + sizeof bytes;
-    std::vector<std::byte> body(from, from + bytes);
-    in_.erase(in_.begin(), from + bytes);
+    if (!known()) return std::nullopt;
+    auto body = in_.next(most);
+    if (in_.too_long()) fail("a message that is too long came");
     return body;
   }
   const std::string& why() const { return why_; }
@@ -184,14 +148,12 @@ private:
   handshake hands_;
   std::shared_ptr<const tls_identity> waits_for_tls_;  ///< of an answerer, until something has come
   std::unique_ptr<tls_line> tls_;
-  std::vector<std::byte> in_, out_;
+  message_reader in_;
+  std::vector<std::byte> out_;
   std::string why_;
 };
 
 }  // namespace
-
-static void describe(auto& wire, departure& d) { wire(d.process, d.who_and_how); }
-static void describe(auto& wire, answer& a) { wire(a.missing, a.gone, a.turned_away, a.refused, a.complete, a.all); }
 
 // -- the service --------------------------------------------------------------------------------------------------------------
 
@@ -340,37 +302,28 @@ void rendezvous_service::make_room() {
 bool rendezvous_service::take_message(guest& from) {
   const auto body = from.line.next(most_enrolment);
   if (!body) return false;
-  enrolment e;
-  wire_reader wire{*body};
-  wire(e);
-  answer no;
-  if (!wire.complete() || e.process != from.line.hands().peer()) no.refused = "it did not say who it is";
-  else if (const std::uint32_t all = processes(); all > 0 && e.processes != all)
-    no.refused = "process " + std::to_string(e.process) + " is one of " + std::to_string(e.processes) +
-                 ", but this job has " + std::to_string(all) + " processes";
-  else if (e.processes > most_processes)
-    no.refused =
-        "a job has at most " + std::to_string(most_processes) + " processes, not " + std::to_string(e.processes);
-  else if (e.process >= e.processes)
-    no.refused = "there is no process " + std::to_string(e.process) + " in a job of " + std::to_string(e.processes);
+  std::optional<enrolment> e = enrolment_from(*body);
+  rendezvous_answer no;
+  if (!e) no.refused = "it did not say who it is";
+  else no.refused = why_no_enrolment(*e, from.line.hands().peer(), processes());
   if (done_.load() && no.refused.empty()) no.refused = refused_;
   for (const auto& g : guests_)
-    if (g->said && g->said->process == e.process && no.refused.empty())
-      no.refused = "there is a process " + std::to_string(e.process) + " already: pid " +
+    if (no.refused.empty() && g->said && g->said->process == e->process)
+      no.refused = "there is a process " + std::to_string(e->process) + " already: pid " +
                    std::to_string(g->said->place.pid) + " on host " + g->said->place.host + ", and now pid " +
-                   std::to_string(e.place.pid) + " on host " + e.place.host;
+                   std::to_string(e->place.pid) + " on host " + e->place.host;
   if (!no.refused.empty()) {
     from.line.say(no);
     static_cast<void>(from.line.go_on());
     return false;
   }
-  gone_.erase(e.process);
+  gone_.erase(e->process);
   from.said = std::move(e);
   return true;
 }
 
 void rendezvous_service::tell_all_who_came() {
-  answer so_far;
+  rendezvous_answer so_far;
   for (std::uint32_t p = 0; p < processes(); ++p)
     if (std::none_of(guests_.begin(), guests_.end(), [p](const auto& g) { return g->said && g->said->process == p; })) {
       if (const auto gone = gone_.find(p); gone != gone_.end()) so_far.gone.push_back({p, gone->second});
@@ -386,7 +339,7 @@ void rendezvous_service::tell_all_who_came() {
 }
 
 void rendezvous_service::refuse_all(const std::string& why, std::uint32_t first) {
-  answer no;
+  rendezvous_answer no;
   no.refused = why;
   for (const auto& g : guests_) {
     if (!g->said || g->said->process < first) continue;
@@ -419,7 +372,7 @@ void rendezvous_service::finish() {
     if (g->said) all[g->said->process] = &*g->said;
   came_ = processes();
   if (came_ == 0 || all.size() < came_) return;
-  answer yes;
+  rendezvous_answer yes;
   yes.complete = true;
   yes.all.job = job_;
   std::uint64_t ranks = 0;
@@ -441,8 +394,7 @@ void rendezvous_service::finish() {
     ranks += place.ranks;
     yes.all.processes.push_back(std::move(place));
   }
-  if (ranks > std::uint64_t{1} << 24)
-    return refuse_all("a job has at most 16777216 ranks, not " + std::to_string(ranks));
+  if (ranks > most_ranks_of_job) return refuse_all("a job has at most 16777216 ranks, not " + std::to_string(ranks));
   if (const std::string why = trouble_with_groups(yes.all); !why.empty()) return refuse_all(why);
   for (const auto& g : guests_) {
     if (!g->said) continue;
@@ -525,14 +477,16 @@ private:
       if (const std::string why = line.why_not(); !why.empty())
         throw error(errc::mismatch, "the rendezvous at " + rendezvous_ + " refused this process: " + why);
       while (const auto body = line.next(most_message)) {
-        answer a;
-        wire_reader wire{*body};
-        wire(a);
-        if (!wire.complete()) throw error(errc::io, "the rendezvous at " + rendezvous_ + " sent what cannot be read");
-        if (!a.refused.empty()) throw error(errc::mismatch, a.refused);
-        if (a.complete) return std::move(a.all);
-        turned_away_ = std::move(a.turned_away);
-        note_missing(std::move(a.missing), std::move(a.gone));
+        std::optional<rendezvous_answer> a = rendezvous_answer_from(*body);
+        if (!a) throw error(errc::io, "the rendezvous at " + rendezvous_ + " sent what cannot be read");
+        if (!a->refused.empty()) throw error(errc::mismatch, a->refused);
+        if (a->complete) {
+          if (const std::string why = why_no_roster(a->all, mine_); !why.empty())
+            throw error(errc::io, "the rendezvous at " + rendezvous_ + " sent what cannot be: " + why);
+          return std::move(a->all);
+        }
+        turned_away_ = std::move(a->turned_away);
+        note_missing(std::move(a->missing), std::move(a->gone));
       }
       if (!open) {
         if (said) problem_ = "the rendezvous at " + rendezvous_ + ": " + line.why(), spoke_ = clock::now();

@@ -18,21 +18,11 @@
 #include <vector>
 
 #include "actors/ports/link/job_key.hpp"
-#include "actors/ports/link/roster.hpp"
+#include "actors/ports/link/rendezvous_words.hpp"
 #include "actors/ports/link/sockets.hpp"
 #include "actors/ports/link/tls.hpp"
 
 namespace troupe::actors {
-
-/// What a process says of itself.
-struct enrolment {
-  std::uint32_t process = 0;
-  std::uint32_t processes = 1;
-  process_place place;   ///< but for first_rank
-  std::string settings;  ///< what all must have said alike, a line each: "choreography = auto"
-  std::vector<double>
-      costs;  ///< what its machine costs: numbers of which the larger is the dearer, as many in every process
-};
 
 /// Serves one job, on a thread of its own, until all have their roster.
 class rendezvous_service {
