@@ -6,6 +6,7 @@
 #  - CAF is included only in actors/caf and actors/virtual, and where somebody stands outside who is made of CAF actors.
 #  - protocols/ knows no thread, clock or system call.
 #  - Only actors/waiting sleeps, yields and calls futexes.
+#  - Only the program reads the calendar, which may jump.
 #  - Only the table of traits (protocols/collective.cpp) lists collectives.
 #  - Only actors/ports/link, and the launcher, open sockets.
 #  - Only actors/ports/link/ucx includes UCX.
@@ -84,6 +85,9 @@ report "protocols/ knows no thread, clock or system call" < <(
 report "sleeps, yields and futexes are for actors/waiting" < <(
   search 'this_thread::(sleep|yield)|sched_yield|nanosleep|usleep|SYS_futex' actors engine |
     grep -vE '^(actors/waiting|engine/tools)/')
+
+report "time is measured by std::chrono::steady_clock; the calendar may jump" < <(
+  search 'system_clock|high_resolution_clock|CLOCK_REALTIME|gettimeofday|[^_a-z]time\((nullptr|NULL|0)\)' "${layers[@]}" | grep -vE '^engine/tools/')
 
 # Those that perform or start collectives name theirs, and the selections of NCCL and HCCL those that they know. Others may ask for one.
 collectives=$(sed -n '/^enum class collective /,/^}/s/^  \([a-z_]*\),.*/\1/p' protocols/collective.hpp 2>/dev/null | paste -sd'|')
