@@ -143,7 +143,8 @@ void job_links::enter(const communicator_actors_ptr& what) {
     // Under the lock, so that nothing newer comes before.
     auto early = early_.take(what->id);
     for (auto& [from, f] : early) {
-      if (has_chunk_body(f.head.kind)) static_cast<void>(deliver(*what, from, f.head, std::move(f.what)));
+      if (has_chunk_body(f.head.kind) || f.head.kind == frame_kind::announce)
+        static_cast<void>(deliver(*what, from, f.head, std::move(f.what)));
       else if (f.head.kind == frame_kind::credit || f.head.kind == frame_kind::response)
         static_cast<void>(deliver(*what, from, f.head, f.back));
       else static_cast<void>(deliver(what, from, f.head, f.body));
