@@ -219,6 +219,23 @@ std::string text_of(const reach_groups& way, const explanation& e) {
   return "";
 }
 
+/// How data gets from one process of a host to another that does not map it; empty: no two are on one host.
+std::string way_of_unmapped(const explanation& e) {
+  if (std::ranges::none_of(ways_between(e.placement), [](const reach_groups& w) { return w.how == reach::segment; }))
+    return {};
+  if (!e.placement.copies) return "frames";
+  return e.stages == "always" ? "stages" : e.stages == "never" ? "system" : "measured";
+}
+
+std::string unmapped_text(const std::string& way) {
+  if (way.empty()) return {};
+  const std::string what = "  what others of a host do not map ";
+  if (way == "frames") return what + "goes in frames, since the system forbids processes to copy from each other\n";
+  if (way == "stages") return what + "goes by stages (engine.stages)\n";
+  if (way == "system") return what + "is copied by the system (engine.stages)\n";
+  return what + "goes by stages or is copied by the system, as the host's first process measures when it joins\n";
+}
+
 std::string ways_text(const explanation& e) {
   constexpr std::size_t most_groups = 16;
   std::string text;
@@ -229,7 +246,7 @@ std::string ways_text(const explanation& e) {
     if (way.groups.size() > most_groups) text += " | ...";
     text += '\n';
   }
-  return text.empty() ? text : "who reaches whom:\n" + text + '\n';
+  return text.empty() ? text : "who reaches whom:\n" + text + unmapped_text(way_of_unmapped(e)) + '\n';
 }
 
 nlohmann::ordered_json ways_json(const explanation& e) {
@@ -378,6 +395,7 @@ std::string to_json(const explanation& e, int indent) {
   o["layout"] = e.placement.to_string();
   if (!e.placement.homes.empty()) {
     o["ways"] = ways_json(e);
+    if (const std::string way = way_of_unmapped(e); !way.empty()) o["unmapped"] = way;
     o["between_hosts"] = e.transport;
   }
   if (e.what.uniform) o["count"] = e.what.count;

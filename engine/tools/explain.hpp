@@ -26,6 +26,7 @@ struct explanation {
   /// Of several hosts with several ranks each; it is performed so where that is chosen(), whatever the candidates say.
   std::optional<tiers_prospect> tiers;
   bool measured = false;              ///< show what was measured, too
+  std::string stages = "measured";    ///< engine.stages: how data that others do not map gets to them within a host
   std::string transport = "sockets";  ///< what carries data between hosts, as name_of_transport() says
 };
 
@@ -51,7 +52,7 @@ const candidate* best_measured(const explanation& e);
 
 /// The ways between processes, if there are several; and a table: choreography, protocol, channels, slices, predicted time, bus bandwidth, measured time if there is one; then who is rejected, and why.
 std::string to_text(const explanation& e);
-/// {"collective", "ranks", "layout", "ways" of processes: [{"reach": "process", "segment" or "network", "groups": [[ranks]]}], "between_hosts": name_of_transport(), "count" (v-forms: "counts"), "type", "op", "determinism", "in_place", "bytes", "path" (of another planner than the cost model), "costs", "chosen": name or null, "protocol",
+/// {"collective", "ranks", "layout", "ways" of processes: [{"reach": "process", "segment" or "network", "groups": [[ranks]]}], "unmapped" (within hosts, what others do not map: "stages", "system", "measured" or "frames"), "between_hosts": name_of_transport(), "count" (v-forms: "counts"), "type", "op", "determinism", "in_place", "bytes", "path" (of another planner than the cost model), "costs", "chosen": name or null, "protocol",
 /// "candidates": [{"choreography", "protocol", "eligible", "chosen", "channels", "slices", "predicted_us", "algbw", "busbw", "measured_us" if
 /// measured, "rank_order_fold", "why_rejected"}], "tiers" of several hosts: {"chosen", "predicted_us", "stages": [{"stage", "choreography", "protocol",
 /// "predicted_us"}], "why_not"}, "best_measured": {"choreography", "protocol"} if measured}.

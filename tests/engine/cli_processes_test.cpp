@@ -175,6 +175,42 @@ TEST_CASE("processes: explain shows who reaches whom") {
   check_refused(run("explain all_reduce --ranks 4 --processes 2 --layout 4"), {"--layout"});
 }
 
+TEST_CASE("processes: explain says how data that others do not map gets to them, and what carries it between hosts") {
+  const auto of = [](const std::string& settings) {
+    return run("explain all_reduce --ranks 4 --processes 2x2 --bytes 1M " + settings);
+  };
+  check_says(of("--set engine.stages=always").out, "what others of a host do not map goes by stages (engine.stages)\n");
+  check_says(of("--set engine.transport=ucx").out, "hosts, through UCX");
+  const json never = json::parse(of("--set engine.stages=never --json").out);
+  CHECK(never["between_hosts"] == "sockets");
+  // Where the system forbids processes to copy from each other there is one way.
+  if (never["unmapped"] != "frames") {
+    CHECK(never["unmapped"] == "system");
+    check_says(of("").out,
+               "goes by stages or is copied by the system, as the host's first process measures when it joins");
+  }
+  CHECK_FALSE(
+      json::parse(run("explain all_reduce --ranks 2 --processes 2x1 --bytes 8 --json").out).contains("unmapped"));
+}
+
+TEST_CASE("processes: route names processes, hosts and what is between") {
+  const auto of = [](const std::string& words) { return run("route " + words); };
+  CHECK(of("0 1 --processes 2x2 --ranks 8").out == "rank 0 → rank 1 (direct)\n");
+  CHECK(of("0 3 --processes 2x2 --ranks 8").out ==
+        "rank 0 → process 0 → memory that processes of host 0 map → process 1 → rank 3\n");
+  CHECK(of("0 2 --processes 2x2").out == "rank 0 → process 0 of host 0 → sockets → process 2 of host 1 → rank 2\n");
+  check_says(of("0 2 --processes 2x2 --set engine.transport=ucx").out, "host 0 → UCX");
+  check_says(of("0 7 --processes 2x4x1").out, " → sockets → a border of groups → process 7 of host ");
+  const json far = json::parse(of("0 2 --processes 2x2 --json").out);
+  CHECK(far["layout"] == "2x2");
+  CHECK(far["elements"].size() == 3);
+  check_refused(of("0 4 --processes 2x2"), {"there is no rank 4"});
+  check_refused(of("0 1 --processes 2 --layout 2"), {"--layout would do nothing"});
+  check_refused(of("0 1 --processes 2 --channel 0"), {"--channel would do nothing"});
+  check_refused(of("0 1 --layout 2 --ranks 2"), {"--ranks would do nothing"});
+  check_refused(of("0 1 --processes 2 --set engine.spin=3"), {"engine.spin"});
+}
+
 TEST_CASE("processes: progress on a terminal, as of one process") {
   if (std::system("command -v script >/dev/null 2>&1") != 0) {
     MESSAGE("skipped: there is no script(1), which makes a terminal");

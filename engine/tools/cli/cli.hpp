@@ -124,6 +124,10 @@ inline constexpr int most_ranks_of_a_score = 8192;
 /// @param option as it was written, for messages: "--ranks"
 /// @param otherwise how many if neither says it
 layout placement_of(const std::string& option, int ranks, const std::string& layout_text, int otherwise, int most);
+/// "4", "2x4" or "2x4x1": as a join would find so many processes, on one host, on several, or in pods of hosts, which
+/// may be nested.
+/// @param text of --processes @param ranks 0: one in each
+layout placement_in_processes(const std::string& text, int ranks);
 collective parse_collective_option(const std::string& text);
 
 /// What started this process has made it one of many of a job (troupe launch, mpirun, srun, torchrun).

@@ -3,13 +3,11 @@
 #include "engine/tools/explain.hpp"
 #include "engine/tools/explain_measured.hpp"
 
-#include <charconv>
 #include <cstdio>
 #include <iostream>
 #include <memory>
 
 #include "engine/tools/cli/cli.hpp"
-#include "engine/tools/process_copies.hpp"
 #include "engine/tools/study/explain_on.hpp"
 #include "engine/world/join.hpp"
 #include "memory/error.hpp"
@@ -89,42 +87,6 @@ call call_of(const arguments& a, const job_kind& kind, const engine_options& opt
   return what;
 }
 
-/// "4", "2x4" or "2x4x1": as a join would find so many processes, on one host, on several, or in pods of hosts, which may be nested.
-layout placement_in_processes(const std::string& text, int ranks) {
-  const auto wrong = [&](const std::string& sentence) { usage_error("--processes \"" + text + "\": " + sentence); };
-  constexpr int most = 65536;
-  std::vector<int> extents;
-  long long all = 1;
-  for (std::size_t at = 0; at <= text.size(); ++at) {
-    int number = 0;
-    const auto [end, problem] = std::from_chars(text.data() + at, text.data() + text.size(), number);
-    at = static_cast<std::size_t>(end - text.data());
-    if (problem != std::errc{} || number < 1 || (at < text.size() && text[at] != 'x'))
-      wrong("write how many there are on this host, such as 4, hosts x processes of each, such as 2x4, or with pods of "
-            "hosts in front, such as 2x4x1");
-    extents.push_back(number);
-    if (all *= number; all > most) wrong("a job has at most " + std::to_string(most) + " processes");
-  }
-  if (extents.size() > actors::most_groups + 2)
-    wrong("there can be " + std::to_string(actors::most_groups) + " levels of pods");
-  const int each = extents.back(), processes = static_cast<int>(all);
-  if (ranks % processes != 0)
-    wrong("the " + plural(static_cast<std::size_t>(ranks), "rank") + " cannot be shared alike by " +
-          std::to_string(processes) + "; take a multiple");
-  actors::roster job;
-  for (int p = 0; p < processes; ++p) {
-    job.processes.emplace_back();
-    job.processes.back().host_key = static_cast<std::uint64_t>(p / each);
-    job.processes.back().ranks = static_cast<std::uint32_t>(ranks / processes);
-    int inside = processes;
-    for (std::size_t level = 0; level + 2 < extents.size(); ++level)
-      job.processes.back().groups.push_back(std::to_string(p / (inside /= extents[level])));
-  }
-  layout placement = layout_of(job);
-  placement.copies = processes_may_copy();
-  return placement;
-}
-
 /// The same question about a machine that one does not have.
 int explain_modelled(const arguments& a) {
   put_heap_on_large_pages(computing_heap);
@@ -198,6 +160,7 @@ int explain_call(const arguments& a) {
   planner by{options};
   const std::vector<std::size_t> counts(static_cast<std::size_t>(block_count(what.what, placement.size())), what.count);
   explanation e = explain(by, what, placement, what.uniform ? nullptr : &counts);
+  e.stages = options.stages;
   e.transport = name_of_transport(options.transport);
   if (a.measure) {
     engine on{options};

@@ -3,6 +3,7 @@
 #include "engine/tools/cli/cli.hpp"
 
 #include <algorithm>
+#include <charconv>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
@@ -15,6 +16,7 @@
 #include "engine/tools/launch/meeting_place.hpp"
 #include "engine/tools/launch/nic_process.hpp"
 #include "engine/tools/launch/supervisor.hpp"
+#include "engine/tools/process_copies.hpp"
 #include "engine/world/job_id.hpp"
 #include "engine/world/join.hpp"
 #include "engine/world/launcher_environment.hpp"
@@ -147,6 +149,42 @@ int start_processes(int processes, const std::string& hosts, const engine_option
   // Whoever was killed has failed while running. Nobody reading any more is no failure of ours.
   const bool own = status <= exit_failed || status == exit_interrupted || status == 128 + SIGPIPE;
   return own ? status : exit_failed;
+}
+
+layout placement_in_processes(const std::string& text, int ranks) {
+  const auto wrong = [&](const std::string& sentence) { usage_error("--processes \"" + text + "\": " + sentence); };
+  constexpr int most = 65536;
+  std::vector<int> extents;
+  long long all = 1;
+  for (std::size_t at = 0; at <= text.size(); ++at) {
+    int number = 0;
+    const auto [end, problem] = std::from_chars(text.data() + at, text.data() + text.size(), number);
+    at = static_cast<std::size_t>(end - text.data());
+    if (problem != std::errc{} || number < 1 || (at < text.size() && text[at] != 'x'))
+      wrong("write how many there are on this host, such as 4, hosts x processes of each, such as 2x4, or with pods of "
+            "hosts in front, such as 2x4x1");
+    extents.push_back(number);
+    if (all *= number; all > most) wrong("a job has at most " + std::to_string(most) + " processes");
+  }
+  if (extents.size() > actors::most_groups + 2)
+    wrong("there can be " + std::to_string(actors::most_groups) + " levels of pods");
+  const int each = extents.back(), processes = static_cast<int>(all);
+  if (ranks == 0) ranks = processes;
+  if (ranks % processes != 0)
+    wrong("the " + plural(static_cast<std::size_t>(ranks), "rank") + " cannot be shared alike by " +
+          std::to_string(processes) + "; take a multiple");
+  actors::roster job;
+  for (int p = 0; p < processes; ++p) {
+    job.processes.emplace_back();
+    job.processes.back().host_key = static_cast<std::uint64_t>(p / each);
+    job.processes.back().ranks = static_cast<std::uint32_t>(ranks / processes);
+    int inside = processes;
+    for (std::size_t level = 0; level + 2 < extents.size(); ++level)
+      job.processes.back().groups.push_back(std::to_string(p / (inside /= extents[level])));
+  }
+  layout placement = layout_of(job);
+  placement.copies = processes_may_copy();
+  return placement;
 }
 
 }  // namespace troupe::cli
