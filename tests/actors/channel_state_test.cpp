@@ -80,7 +80,6 @@ chunk incoming(epoch_t epoch, std::uint32_t sequence, const std::int64_t& value,
   return {reinterpret_cast<const std::byte*>(&value), 8, fingerprint, epoch, 1, 0, sequence, {}};
 }
 credit back(epoch_t epoch, std::uint32_t sequence) { return {epoch, 1, 0, sequence}; }
-operation_key collective_key(epoch_t e) { return {e, -1, false}; }
 
 struct fixture {
   arena memory;

@@ -43,6 +43,7 @@ struct operation_key {
   bool sending = false;
   bool operator==(const operation_key&) const = default;
 };
+constexpr operation_key collective_key(epoch_t epoch) { return {epoch, -1, false}; }
 struct operation_key_hash {
   std::size_t operator()(const operation_key& k) const noexcept {
     const std::uint64_t row = std::uint64_t{static_cast<std::uint32_t>(k.peer)} << 1 | (k.sending ? 1u : 0u);
