@@ -38,6 +38,7 @@ fault engine/api/engine.cpp '#include "engine/tools/tune.hpp"' 'must not include
 fault actors/rank/rank.cpp '#include <caf/actor.hpp>' 'CAF is for'
 fault engine/api/engine.cpp '# include <caf/all.hpp>' 'CAF is for'
 fault tests/main.cpp '#include <caf/all.hpp>' 'CAF is for'
+fault actors/caf/rank.hpp '#if TROUPE_CAF_0' 'which version of CAF'
 fault protocols/score/score.cpp '#include <thread>' 'no thread'
 fault protocols/score/score.cpp 'auto now = std::chrono::steady_clock::now();' 'no thread'
 fault actors/rank/rank.cpp 'std::this_thread::yield();' 'for actors/waiting'
