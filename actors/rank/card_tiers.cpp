@@ -53,26 +53,32 @@ card_tiers::region card_tiers::lent(const block& what) {
   return {what.at, [home = shared_from_this(), what](std::byte*) { home->came_back(what); }};
 }
 
-/// Keeps it in place of the oldest one, if there are many.
+/// Of that tier, which `latest` is of. @pre locked
+bool card_tiers::keeps_too_much(const block& latest) const {
+  std::size_t blocks = 0, bytes = 0;
+  for (const block& one : kept_)
+    if (one.of == latest.of) ++blocks, bytes += one.bytes;
+  return blocks > most_kept || (blocks > 1 && bytes - latest.bytes > most_kept_bytes);
+}
+
+/// Keeps it in place of the oldest ones, if there is too much.
 void card_tiers::came_back(const block& what) noexcept {
-  std::optional<block> unused;
   try {
-    const std::lock_guard lock(mutex_);
-    if (lost_) {
-      unused = what;
-    } else {
-      const auto same = [&](const block& one) { return one.of == what.of; };
-      kept_.push_back(what);
-      if (static_cast<std::size_t>(std::ranges::count_if(kept_, same)) > most_kept) {
-        const auto oldest = std::ranges::find_if(kept_, same);
-        unused = std::move(*oldest);
+    std::vector<block> unused;
+    {
+      const std::lock_guard lock(mutex_);
+      unused.reserve(most_kept + 1);
+      (lost_ ? unused : kept_).push_back(what);
+      while (keeps_too_much(what)) {
+        const auto oldest = std::ranges::find(kept_, what.of, &block::of);
+        unused.push_back(std::move(*oldest));
         kept_.erase(oldest);
       }
     }
-  } catch (const std::bad_alloc&) {
-    unused = what;
+    for (const block& one : unused) free(one);
+  } catch (const std::bad_alloc&) {  // before it is kept
+    free(what);
   }
-  if (unused) free(*unused);
 }
 
 void card_tiers::free(const block& what) const {

@@ -30,8 +30,9 @@ public:
   using region = std::shared_ptr<std::byte>;
   /// Stands for L2 where a rank would stand for its L0.
   static constexpr rank_t shared = -1;
-  /// Blocks of L2, or of a rank's L0, that are kept while nobody uses them.
+  /// Blocks of L2, or of a rank's L0, that are kept while nobody uses them, and what those have together besides the one that was used last.
   static constexpr std::size_t most_kept = 4;
+  static constexpr std::size_t most_kept_bytes = std::size_t{64} << 20;
 
   /// @param complain hears that somebody wrote behind the end of a block
   explicit card_tiers(std::function<void(const std::string&)> complain) : complain_(std::move(complain)) {}
@@ -64,6 +65,7 @@ private:
   region take(rank_t of, std::size_t bytes);
   region lent(const block& what);
   void came_back(const block& what) noexcept;
+  bool keeps_too_much(const block& latest) const;
   void free(const block& what) const;
 
   const std::function<void(const std::string&)> complain_;

@@ -293,10 +293,10 @@ void rank_cell::hear(const std::shared_ptr<operation_parts>& whose) noexcept {
   if (!visits::add(*this)) notify(false);
 }
 
-/// W2 of what it has heard. Who turns it now and then, or sleeps on a board, sees to it himself.
+/// W2 of what it has heard. Who turns it now and then, or sleeps on a board, sees to it himself, and so does who only yields.
 void rank_cell::take_news() noexcept {
-  if (tenders_.load() > 0) notify(urgent_.load());
-  else notify_from_here(urgent_.load());
+  if (tenders_.load() == 0) return notify_from_here(urgent_.load());
+  if (returning_.load() == 0) notify(urgent_.load());
 }
 
 /// As notify(), of a thread that would rather take the turn itself than wake another one for it: whoever had it when the thread wanted it may just

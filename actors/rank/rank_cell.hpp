@@ -15,6 +15,10 @@
 // back by a plain store. A writer of an urgent
 // message (below) that finds such a call in the turn has all threads pass a barrier, and does W2 again: either the call's H2 comes after the
 // barrier, or its H1 comes before it.
+// Another one: a caller that yields gives the turn away meanwhile (rank_cell::yield_turn), and says so before, by `returning_`. Who leaves a message
+// then sees to nothing, or takes the turn himself, and who ends a turn then leaves nothing to others: the caller comes back for all of that. It takes
+// `returning_` back and then asks for the turn once more; if somebody has it all the same, it says that something is left. tests/lanes/turn_model_test.cpp
+// has these rules, too.
 // An idle rank is not turned for a chunk that comes early: the next call finds it in the inbox. Other messages are *urgent*: their
 // writer says so between W1 and W2, and a reader takes that back before it reads the inbox.
 //

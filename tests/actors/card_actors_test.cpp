@@ -84,6 +84,21 @@ TEST_CASE("what no operation uses is kept, of each tier few blocks, and goes bac
   CHECK(l2->use().in_use == 0);
 }
 
+TEST_CASE("of large blocks that no operation uses the last one is kept") {
+  const std::size_t large = card_tiers::most_kept_bytes + page;
+  const auto l2 = l2_of(4 * large);
+  tier_keeper owner{l2};
+  const auto mine = communicator();
+  static_cast<void>(owner.grant(*mine, card_tiers::shared, 100));
+  static_cast<void>(owner.grant(*mine, card_tiers::shared, large));
+  static_cast<void>(owner.grant(*mine, card_tiers::shared, large + page));
+  CHECK(mine->l2(100) == nullptr);  // older than what is too large
+  CHECK(mine->l2(large) == nullptr);
+  CHECK(l2->use().in_use >= large + page);
+  CHECK(l2->use().in_use < 2 * large);
+  CHECK(mine->l2(large + page) != nullptr);
+}
+
 TEST_CASE("who finds a tier full has all communicators give back what they do not use, and no more") {
   const auto l2 = l2_of(8 * page);
   tier_keeper owner{l2};

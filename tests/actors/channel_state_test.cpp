@@ -124,6 +124,89 @@ TEST_CASE_FIXTURE(fixture, "chunks that come twice are taken once, early and und
   CHECK(out.credits.size() == 2);
 }
 
+TEST_CASE_FIXTURE(fixture, "an operation in the place of another one begins from nothing") {
+  std::vector<std::int64_t> other(128, 0);
+  state.start(work(0, step_kind::recv, 3, buffer), out);
+  for (std::uint32_t k = 0; k < 3; ++k) state.on_chunk(incoming(0, k, values[k]), out);
+  CHECK(out.done.size() == 1);
+  // From another rank, of which it knows nothing; what the first rank sends is of no step.
+  auto from_two = work(1, step_kind::recv, 2, other);
+  auto code = std::make_shared<program>(*from_two->code);
+  for (instruction& i : code->lanes[0]) i.from = 2;
+  from_two->code = code;
+  state.start(from_two, out);
+  state.on_chunk(incoming(1, 0, values[3]), out);
+  chunk first = incoming(1, 0, values[1]), second = incoming(1, 1, values[2]);
+  first.source = second.source = 2;
+  state.on_chunk(std::move(second), out);
+  state.on_chunk(std::move(first), out);
+  CHECK(out.done.size() == 2);
+  CHECK(other[0] == 12);
+  CHECK(other[1] == 13);
+  state.stop(collective_key(1));
+  // Credits are counted anew, and slots are acquired anew.
+  for (epoch_t epoch : {2, 3}) {
+    out.delivered.clear();
+    state.start(work(epoch, step_kind::send, 3, buffer, 2), out);
+    CHECK(out.delivered.size() == 2);
+    for (std::uint32_t k = 0; k < 3; ++k) state.on_credit(back(epoch, k), out);
+    CHECK(out.delivered.size() == 3);
+  }
+  CHECK(out.done.size() == 4);
+  CHECK(state.early_chunks() == 0);
+}
+
+TEST_CASE_FIXTURE(fixture, "an operation with more links than are kept, and one with few behind it") {
+  constexpr rank_t peers = 100;
+  for (epoch_t epoch : {0, 1, 2}) {
+    const rank_t those = epoch == 1 ? 1 : peers;
+    auto many = work(epoch, step_kind::recv, those, buffer);
+    auto code = std::make_shared<program>(*many->code);
+    for (rank_t r = 0; r < those; ++r) code->lanes[0][static_cast<std::size_t>(r)].from = r + 1;
+    many->code = code;
+    state.start(many, out);
+    for (rank_t r = those; r-- > 0;) {
+      chunk one = incoming(epoch, 0, values[static_cast<std::size_t>(r) % 4]);
+      one.source = r + 1;
+      state.on_chunk(std::move(one), out);
+    }
+    CHECK(out.done.size() == epoch + 1);
+    for (std::size_t r = 0; r < static_cast<std::size_t>(those); ++r) CHECK(buffer[r] == values[r % 4]);
+  }
+}
+
+TEST_CASE_FIXTURE(fixture, "an operation that is begun twice is begun once") {
+  std::vector<std::int64_t> other(128, 0);
+  for (epoch_t epoch : {0, 1, 2}) {
+    state.start(work(epoch, step_kind::recv, 1, buffer), out);
+    state.start(work(epoch, step_kind::recv, 1, other), out);
+    CHECK(state.under_way() == 1);
+    state.on_chunk(incoming(epoch, 0, values[epoch]), out);
+    CHECK(buffer[0] == values[epoch]);
+    CHECK(out.done.size() == epoch + 1);
+  }
+  CHECK(other[0] == 0);
+}
+
+TEST_CASE_FIXTURE(fixture, "what was announced is taken when it comes, whether the operation had begun or not") {
+  for (epoch_t epoch : {0, 1}) {
+    chunk announced = incoming(epoch, 0, values[0]);
+    announced.announced = true;
+    announced.data = nullptr;
+    if (epoch == 0) state.on_chunk(chunk{announced}, out);
+    state.start(work(epoch, step_kind::recv, 2, buffer), out);
+    if (epoch == 1) state.on_chunk(chunk{announced}, out);
+    state.on_chunk(incoming(epoch, 1, values[1]), out);
+    CHECK(state.early_chunks() == 2);
+    state.on_chunk(chunk{announced}, out);  // twice
+    state.on_chunk(incoming(epoch, 0, values[2]), out);
+    CHECK(buffer[0] == 13);
+    CHECK(buffer[1] == 12);
+    CHECK(out.done.size() == epoch + 1);
+    CHECK(state.early_chunks() == 0);
+  }
+}
+
 TEST_CASE_FIXTURE(fixture, "more early chunks than the buffer holds at first") {
   for (std::uint32_t k = 1000; k-- > 0;) state.on_chunk(incoming(3, k, values[0]), out);
   CHECK(state.early_chunks() == 1000);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What rank_state does when an operation is not just performed: it is to stop, has failed, takes long, or was cancelled; what the membership says, and
-// what other ranks say about sends and receives.
+// What a rank hears besides chunks and credits: from the membership, the clock and its callers about operations that are to stop, have failed, or take long;
+// and from other ranks about sends and receives.
 
 #include <algorithm>
 
