@@ -34,6 +34,7 @@ using namespace troupe::actors;
 
 struct listener_of_test final : mesh_receiver {
   bool chunk_arrived(std::uint32_t from, const frame_head& head, chunk&& what) override {
+    for (waiting = waits.load(); waits.load();) std::this_thread::sleep_for(std::chrono::milliseconds{1});
     if (head.kind == frame_kind::packet) ++packets;
     if (head.kind == frame_kind::ready) ++readies;
     if (what.announced) {  // it comes behind what was sent in between, so its place in the order is looked at then
@@ -93,6 +94,7 @@ struct listener_of_test final : mesh_receiver {
   std::atomic<mesh*> at{nullptr};
   std::atomic<int> announced{0};
   bool says_clear = true, several_lanes = false;
+  std::atomic<bool> waits{false}, waiting{false};         ///< whoever reads, before the next chunk is taken
   std::atomic<std::size_t> holds_up_to{~std::size_t{0}};  ///< bytes of a chunk
   std::mutex mutex;
   std::vector<chunk> held;
@@ -184,15 +186,23 @@ inline between every_way_of_lanes() {
   SUBCASE("memory of both") { way = between::memory_of_both; }
   return way;
 }
-/// And once more over UCX, where it is built; not where ThreadSanitizer, which does not see its locks, would take them for missing.
+/// It is built; and ThreadSanitizer, which does not see UCX's locks, does not take them for missing.
+inline bool ucx_can_be() {
+#ifdef __SANITIZE_THREAD__
+  return false;
+#else
+  return !ucx_version().empty();
+#endif
+}
+inline bool skipped_without_ucx() {
+  const bool skipped = !ucx_can_be();
+  if (skipped) MESSAGE("skipped: built without UCX (libucx-dev), or with ThreadSanitizer");
+  return skipped;
+}
+/// And once more over UCX, where it can be.
 inline between every_way() {
   between way = every_way_of_lanes();
-#ifdef __SANITIZE_THREAD__
-  constexpr bool can_be = false;
-#else
-  const bool can_be = !ucx_version().empty();
-#endif
-  if (can_be) {
+  if (ucx_can_be()) {
     SUBCASE("UCX") { way = between::ucx; }
   }
   return way;

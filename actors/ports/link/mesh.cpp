@@ -342,11 +342,14 @@ bool mesh::fall_asleep() {
   return rings_fall_asleep();
 }
 
-/// Who writes to them rings from now on. True: something has come before that.
+/// Who writes to them rings from now on. True: something has come before that. Lines ring for what the transport has not taken yet; what it has
+/// taken lies in them, more than one turn reads perhaps, and nobody rings for it again.
 bool mesh::rings_fall_asleep() {
   bool any = options_.carrier && !options_.carrier->fall_asleep();
-  for (const auto& way : in_)
-    if (way->ring && !way->over && way->ring.fall_asleep()) any = true;
+  for (const auto& way : in_) {
+    if (way->over) continue;
+    if (way->ring ? way->ring.fall_asleep() : way->line && way->line->has_input()) any = true;
+  }
   return any;
 }
 
