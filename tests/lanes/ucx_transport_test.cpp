@@ -28,6 +28,19 @@ void let_it_come(const mesh& from) {
     std::this_thread::sleep_for(std::chrono::milliseconds{5});
 }
 
+/// Two workers of UCX, and a line of each.
+struct two_ends {
+  two_ends() {
+    line_names::name one{}, other{};
+    one.fill(std::byte{1});
+    other.fill(std::byte{2});
+    to = there->line_to(here->address(), {one, other});
+    from = here->line_to(there->address(), {other, one});
+  }
+  std::shared_ptr<transport> there = make_ucx_transport(), here = make_ucx_transport();
+  std::shared_ptr<transport_line> to, from;  ///< `from` receives what `to` sends
+};
+
 }  // namespace
 
 TEST_CASE("UCX: more than is read in one turn is read before the mesh sleeps") {
@@ -50,4 +63,38 @@ TEST_CASE("UCX: more than is read in one turn is read before the mesh sleeps") {
     CHECK(comes([&] { return job.heard[1]->chunks.load() == static_cast<int>(kept.size()); }));
   }
   CHECK(job.went_well());
+}
+
+TEST_CASE("UCX: no more waits to be read than its bound, whatever is sent") {
+  if (skipped_without_ucx()) return;
+  two_ends ends;
+  const auto data = payload(64 * 1024, 0);
+  const iovec all{const_cast<std::byte*>(data.data()), data.size()};
+  std::size_t sent = 0;
+  const auto send = [&] {
+    for (ssize_t n = 0; sent < (std::size_t{16} << 20) && (n = ends.to->send({&all, 1})) > 0;)
+      sent += static_cast<std::size_t>(n);
+    ends.there->progress();
+  };
+  for (int turn = 0; turn < 3000; ++turn) {
+    send();
+    ends.here->progress();
+  }
+  std::vector<std::byte> room(data.size());
+  std::size_t got = 0;
+  const auto receive = [&] {
+    for (ssize_t n = 0; (n = ends.from->receive(room)) > 0;) got += static_cast<std::size_t>(n);
+  };
+  CHECK_FALSE(ends.here->fall_asleep());
+  receive();
+  CHECK(got > 0);
+  CHECK(got <= std::size_t{2} << 20);
+  MESSAGE("waited: " << got << " of " << sent << " bytes that were sent");
+  CHECK(comes([&] {
+    send();
+    ends.here->progress();
+    receive();
+    return got == std::size_t{16} << 20;
+  }));
+  CHECK(ends.from->why().empty());
 }

@@ -51,9 +51,10 @@ public:
   virtual std::vector<std::byte> address() const = 0;
   /// Throws error(io): there is no way to there.
   virtual std::shared_ptr<transport_line> line_to(std::span<const std::byte> address, const line_names& names) = 0;
-  /// Takes what has come, and goes on with what is under way. One thread at a time.
+  /// Takes what has come, and goes on with what is under way, until lines hold so much that they should be read first. One thread at a time.
   virtual void progress() = 0;
-  /// From now on bell() becomes readable when progress() has something to do. False: it has already.
+  /// From now on bell() becomes readable when progress() has something to do. False: it has already, or will have when lines have been read. For
+  /// what lines hold nobody rings: has_input() says so.
   virtual bool fall_asleep() = 0;
   /// A descriptor that can be waited for.
   virtual int bell() const = 0;

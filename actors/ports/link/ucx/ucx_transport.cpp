@@ -30,6 +30,9 @@ constexpr std::size_t most_message = 64 * 1024;
 constexpr std::size_t most_under_way = 8;
 /// That came before one that was sent earlier, as on networks of several ways they may.
 constexpr std::size_t most_early = 1024;
+/// Bytes of all lines that have come and wait to be read, in UCX's memory, before progress() leaves the rest to the network. What one step of UCX
+/// brings comes on top.
+constexpr std::size_t most_held = 1 << 20;
 /// For the other ends to hear that this one is gone.
 constexpr std::chrono::milliseconds most_closing{500};
 constexpr unsigned message_id = 1;
@@ -82,6 +85,8 @@ private:
   ucs_status_t take(const message_head& head, void* data, std::size_t bytes, const ucp_am_recv_param_t& how);
   sent_message& idle_message();
   void keep(sent_message& idle);
+  /// What waits for an earlier message cannot be read before that has come: alone it stops nothing.
+  bool is_full() const { return ready_ > 0 && ready_ + early_ >= most_held; }
 
   const ucx_calls& ucx_;
   mutable std::mutex mutex_;
@@ -94,6 +99,7 @@ private:
   std::deque<sent_message> sent_;                ///< as many as were ever under way at once
   sent_message* idle_ = nullptr;                 ///< the first of them
   std::vector<void*> closing_;                   ///< requests
+  std::size_t ready_ = 0, early_ = 0;            ///< bytes of all lines' messages
 };
 
 class ucx_line final : public transport_line {
@@ -116,7 +122,10 @@ private:
   static void sent(void* request, ucs_status_t status, void* message);
   void fail(const char* why) noexcept;
   ucs_status_t take(std::uint64_t number, came_message what);
-  void drop(const came_message& what) const { of_->ucx_.am_data_release(of_->worker_, what.data); }
+  void drop(const came_message& what, std::size_t& counted) const {
+    counted -= what.bytes;
+    of_->ucx_.am_data_release(of_->worker_, what.data);
+  }
 
   const std::shared_ptr<ucx_worker> of_;
   const line_names names_;
@@ -212,7 +221,7 @@ ucs_status_t ucx_worker::connect(ucp_ep_params_t& to, ucp_ep_h& end) {
 
 void ucx_worker::progress() {
   const std::lock_guard lock(mutex_);
-  while (ucx_.worker_progress(worker_) != 0) {}
+  while (!is_full() && ucx_.worker_progress(worker_) != 0) {}
   std::erase_if(closing_, [this](void* request) {
     if (ucx_.request_check_status(request) == UCS_INPROGRESS) return false;
     ucx_.request_free(request);
@@ -233,7 +242,7 @@ void ucx_worker::keep(sent_message& idle) {
 
 bool ucx_worker::fall_asleep() {
   const std::lock_guard lock(mutex_);
-  return ucx_.worker_arm(worker_) == UCS_OK;
+  return !is_full() && ucx_.worker_arm(worker_) == UCS_OK;
 }
 
 ucs_status_t ucx_worker::came(void* worker, const void* head, std::size_t head_bytes, void* data, std::size_t bytes,
@@ -275,8 +284,8 @@ ucx_line::~ucx_line() {
   of_->lines_.erase(names_.here);
   for (sent_message& m : of_->sent_)
     if (m.line == this) m.line = nullptr;
-  for (const came_message& m : ready_) drop(m);
-  for (const auto& [number, m] : early_) drop(m);
+  for (const came_message& m : ready_) drop(m, of_->ready_);
+  for (const auto& [number, m] : early_) drop(m, of_->early_);
   // By force: what must be heard was heard when connections are closed.
   ucp_request_param_t how{};
   how.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
@@ -342,7 +351,7 @@ ssize_t ucx_line::receive(std::span<std::byte> to) {
     got += now;
     done_ += now;
     if (done_ < from.bytes) break;
-    drop(from);
+    drop(from, of_->ready_);
     ready_.pop_front();
     done_ = 0;
   }
@@ -355,11 +364,19 @@ ssize_t ucx_line::receive(std::span<std::byte> to) {
 ucs_status_t ucx_line::take(std::uint64_t number, came_message what) try {
   if (number < next_to_come_ || early_.contains(number) || early_.size() >= most_early)
     return fail("it sent what cannot be read"), UCS_OK;
-  if (number != next_to_come_) return early_.emplace(number, what), UCS_INPROGRESS;
+  if (number != next_to_come_) {
+    early_.emplace(number, what);
+    of_->early_ += what.bytes;
+    return UCS_INPROGRESS;
+  }
   ready_.push_back(what);
+  of_->ready_ += what.bytes;
   for (++next_to_come_; !early_.empty() && early_.begin()->first == next_to_come_; ++next_to_come_) {
+    const std::size_t bytes = early_.begin()->second.bytes;
     ready_.push_back(early_.begin()->second);
     early_.erase(early_.begin());
+    of_->early_ -= bytes;
+    of_->ready_ += bytes;
   }
   return UCS_INPROGRESS;
 } catch (const std::bad_alloc&) {
