@@ -77,7 +77,7 @@ public:
 
 private:
   friend class ucx_line;
-  ucs_status_t connect(ucp_ep_params_t& to, ucp_ep_h& end);
+  ucs_status_t connect(ucp_ep_params_t& to, ucp_ep_h& end, bool& tells_losses);
   void check(ucs_status_t status, const char* what) const;
   void end() noexcept;
   static ucs_status_t came(void* worker, const void* head, std::size_t head_bytes, void* data, std::size_t bytes,
@@ -94,7 +94,6 @@ private:
   ucp_worker_h worker_ = nullptr;
   int bell_ = -1;
   std::vector<std::byte> address_;
-  bool tells_losses_ = true;                     ///< of other processes
   std::map<line_names::name, ucx_line*> lines_;  ///< by what comes
   std::deque<sent_message> sent_;                ///< as many as were ever under way at once
   sent_message* idle_ = nullptr;                 ///< the first of them
@@ -130,6 +129,7 @@ private:
   const std::shared_ptr<ucx_worker> of_;
   const line_names names_;
   ucp_ep_h end_ = nullptr;
+  bool tells_losses_ = false;  ///< UCX does, of the other process
   // With the worker's lock.
   const char* why_ = nullptr;
   std::uint64_t next_to_send_ = 0, next_to_come_ = 0;
@@ -204,19 +204,16 @@ std::shared_ptr<transport_line> ucx_worker::line_to(std::span<const std::byte> a
 }
 
 /// Where memory is all that UCX may use, it cannot tell who is gone; the socket beside the line does. @pre locked
-ucs_status_t ucx_worker::connect(ucp_ep_params_t& to, ucp_ep_h& end) {
-  if (tells_losses_) {
-    to.err_mode = UCP_ERR_HANDLING_MODE_PEER;
-    ucx_.log_push_handler([](const char*, unsigned, const char*, ucs_log_level_t, const ucs_log_component_config_t*,
-                             const char*, va_list) { return UCS_LOG_FUNC_RC_STOP; });
-    const ucs_status_t tried = ucx_.ep_create(worker_, &to, &end);
-    ucx_.log_pop_handler();
-    if (tried == UCS_OK || tried != UCS_ERR_UNREACHABLE) return tried;
-  }
+ucs_status_t ucx_worker::connect(ucp_ep_params_t& to, ucp_ep_h& end, bool& tells_losses) {
+  to.err_mode = UCP_ERR_HANDLING_MODE_PEER;
+  ucx_.log_push_handler([](const char*, unsigned, const char*, ucs_log_level_t, const ucs_log_component_config_t*,
+                           const char*, va_list) { return UCS_LOG_FUNC_RC_STOP; });
+  ucs_status_t tried = ucx_.ep_create(worker_, &to, &end);
+  ucx_.log_pop_handler();
+  tells_losses = tried == UCS_OK;
+  if (tried != UCS_ERR_UNREACHABLE) return tried;
   to.err_mode = UCP_ERR_HANDLING_MODE_NONE;
-  const ucs_status_t tried = ucx_.ep_create(worker_, &to, &end);
-  if (tried == UCS_OK) tells_losses_ = false;
-  return tried;
+  return ucx_.ep_create(worker_, &to, &end);
 }
 
 void ucx_worker::progress() {
@@ -273,7 +270,7 @@ ucx_line::ucx_line(std::shared_ptr<ucx_worker> of, std::span<const std::byte> ad
   to.err_handler = {&ucx_line::broke, this};
   const std::lock_guard lock(of_->mutex_);
   of_->lines_[names_.here] = this;
-  const ucs_status_t connected = of_->connect(to, end_);
+  const ucs_status_t connected = of_->connect(to, end_, tells_losses_);
   if (connected == UCS_OK) return;
   of_->lines_.erase(names_.here);
   of_->check(connected, "there is no way to it (UCX_TLS, UCX_NET_DEVICES)");
@@ -289,7 +286,7 @@ ucx_line::~ucx_line() {
   // By force: what must be heard was heard when connections are closed.
   ucp_request_param_t how{};
   how.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
-  how.flags = of_->tells_losses_ ? UCP_EP_CLOSE_FLAG_FORCE : 0;  // which UCX allows only then
+  how.flags = tells_losses_ ? UCP_EP_CLOSE_FLAG_FORCE : 0;  // which UCX allows only then
   void* const request = of_->ucx_.ep_close_nbx(end_, &how);
   if (UCS_PTR_IS_PTR(request)) of_->closing_.push_back(request);
 }
