@@ -64,8 +64,7 @@ struct came_message {
 /// Guards all of UCX by one lock: nobody waits inside it.
 class ucx_worker final : public transport, public std::enable_shared_from_this<ucx_worker> {
 public:
-  ucx_worker();
-  ~ucx_worker() override;
+  static std::shared_ptr<ucx_worker> make() { return {new ucx_worker, &ucx_worker::end_or_leave}; }
   ucx_worker(const ucx_worker&) = delete;
   ucx_worker& operator=(const ucx_worker&) = delete;
 
@@ -77,6 +76,9 @@ public:
 
 private:
   friend class ucx_line;
+  ucx_worker();
+  ~ucx_worker() override;
+  static void end_or_leave(ucx_worker* of);
   ucs_status_t connect(ucp_ep_params_t& to, ucp_ep_h& end, bool& tells_losses);
   void check(ucs_status_t status, const char* what) const;
   void end() noexcept;
@@ -177,16 +179,19 @@ ucx_worker::ucx_worker() : ucx_(ucx_calls::get()) {
   }
 }
 
-ucx_worker::~ucx_worker() {
+ucx_worker::~ucx_worker() { end(); }
+
+/// What could not be closed, as it waits for memory of a process that is gone, UCX would abort at. So it stays until this process ends, and all of the
+/// worker with it: UCX may still read messages that were sent, and call what it was given.
+void ucx_worker::end_or_leave(ucx_worker* of) {
   const auto until = std::chrono::steady_clock::now() + most_closing;
   nap_until(
       [&] {
-        progress();
-        return closing_.empty() || std::chrono::steady_clock::now() >= until;
+        of->progress();
+        return of->closing_.empty() || std::chrono::steady_clock::now() >= until;
       },
       std::chrono::milliseconds{1});
-  // What could not be closed, as it waits for memory of a process that is gone, UCX would abort at: it stays until this process ends.
-  if (closing_.empty()) end();
+  if (of->closing_.empty()) delete of;
 }
 
 void ucx_worker::end() noexcept {
@@ -404,7 +409,7 @@ std::string ucx_line::why() const {
 
 std::string ucx_version() { return std::to_string(UCP_API_MAJOR) + "." + std::to_string(UCP_API_MINOR); }
 
-std::shared_ptr<transport> make_ucx_transport() { return std::make_shared<ucx_worker>(); }
+std::shared_ptr<transport> make_ucx_transport() { return ucx_worker::make(); }
 
 }  // namespace troupe::actors
 
