@@ -208,8 +208,12 @@ std::shared_ptr<transport_line> ucx_worker::line_to(std::span<const std::byte> a
   return std::make_shared<ucx_line>(shared_from_this(), address, names);
 }
 
-/// Where memory is all that UCX may use, it cannot tell who is gone; the socket beside the line does. @pre locked
+/// Where memory is all that UCX may use, it cannot tell who is gone; the socket beside the line does. That it says so is no error: it is kept from its
+/// log, which is the process's, as are the handlers, a stack without a lock. So one line at a time is made, of all workers, and what UCX has
+/// to say elsewhere in the process at that moment is not written. @pre locked
 ucs_status_t ucx_worker::connect(ucp_ep_params_t& to, ucp_ep_h& end, bool& tells_losses) {
+  static std::mutex of_the_process;
+  const std::lock_guard lock(of_the_process);
   to.err_mode = UCP_ERR_HANDLING_MODE_PEER;
   ucx_.log_push_handler([](const char*, unsigned, const char*, ucs_log_level_t, const ucs_log_component_config_t*,
                            const char*, va_list) { return UCS_LOG_FUNC_RC_STOP; });
