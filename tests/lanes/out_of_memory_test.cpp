@@ -5,9 +5,12 @@
 #include <doctest/doctest.h>
 
 #include <array>
+#include <cerrno>
 #include <cstdlib>
 #include <new>
 
+#include "actors/ports/link/ucx/ucx_transport.hpp"
+#include "tests/lanes/meshes.hpp"
 #include "tests/lanes/ranks_on_threads.hpp"
 
 namespace {
@@ -139,4 +142,24 @@ TEST_CASE("a blocking operation that takes long and has no memory to go on ends 
   if (!mine) mine = run(all.table(), 0, how, in.data(), a.data(), 20s);
   REQUIRE(mine);
   CHECK(mine->code == errc::out_of_memory);
+}
+
+TEST_CASE("a line of UCX that has no memory for what is sent fails with the reason, and throws nothing") {
+  if (mesh_tests::skipped_without_ucx()) return;
+  const auto worker = make_ucx_transport();
+  line_names::name one{}, other{};
+  one.fill(std::byte{1});
+  const auto line = worker->line_to(worker->address(), {one, other});
+  std::array<std::byte, 100> data{};
+  const iovec all{data.data(), data.size()};
+  ssize_t taken = 0;
+  int why = 0;
+  CHECK(fails_at(0, [&] {
+    taken = line->send({&all, 1});
+    why = errno;
+  }));
+  CHECK(taken == -1);
+  CHECK(why == ENOMEM);
+  CHECK(line->why().find("no memory") != std::string::npos);
+  CHECK(line->has_input());
 }

@@ -85,7 +85,7 @@ private:
   static ucs_status_t came(void* worker, const void* head, std::size_t head_bytes, void* data, std::size_t bytes,
                            const ucp_am_recv_param_t* how);
   ucs_status_t take(const message_head& head, void* data, std::size_t bytes, const ucp_am_recv_param_t& how);
-  sent_message& idle_message();
+  sent_message* idle_message() noexcept;
   void keep(sent_message& idle);
   /// What waits for an earlier message cannot be read before that has come: alone it stops nothing.
   bool is_full() const { return ready_ > 0 && ready_ + early_ >= most_held; }
@@ -235,10 +235,12 @@ void ucx_worker::progress() {
   });
 }
 
-/// Allocates where more are under way than ever before.
-sent_message& ucx_worker::idle_message() {
-  if (idle_ == nullptr) return sent_.emplace_back(*this);
-  return *std::exchange(idle_, idle_->next);
+/// Allocates where more are under way than ever before. Null: there is no memory.
+sent_message* ucx_worker::idle_message() noexcept try {
+  if (idle_ == nullptr) return &sent_.emplace_back(*this);
+  return std::exchange(idle_, idle_->next);
+} catch (const std::bad_alloc&) {
+  return nullptr;
 }
 
 void ucx_worker::keep(sent_message& idle) {
@@ -321,7 +323,9 @@ ssize_t ucx_line::send(std::span<const iovec> parts) {
   const auto refuse = [](int why) { return errno = why, ssize_t{-1}; };
   if (why_ != nullptr) return refuse(EPROTO);
   if (under_way_ >= most_under_way) return refuse(EAGAIN);
-  sent_message& one = of_->idle_message();
+  sent_message* const idle = of_->idle_message();
+  if (idle == nullptr) return fail("there is no memory for what is sent to it"), refuse(ENOMEM);
+  sent_message& one = *idle;
   std::size_t bytes = 0;
   for (const iovec& part : parts) {
     const std::size_t now = std::min(part.iov_len, most_message - bytes);
@@ -367,26 +371,33 @@ ssize_t ucx_line::receive(std::span<std::byte> to) {
 }
 
 /// On the thread of progress(), in UCX, which knows no exceptions. UCS_INPROGRESS: the data is kept.
-ucs_status_t ucx_line::take(std::uint64_t number, came_message what) try {
+ucs_status_t ucx_line::take(std::uint64_t number, came_message what) {
   if (number < next_to_come_ || early_.contains(number) || early_.size() >= most_early)
     return fail("it sent what cannot be read"), UCS_OK;
-  if (number != next_to_come_) {
-    early_.emplace(number, what);
-    of_->early_ += what.bytes;
-    return UCS_INPROGRESS;
+  bool kept = false;
+  const auto is_ready = [&](const came_message& one) {
+    ready_.push_back(one);
+    of_->ready_ += one.bytes;
+    ++next_to_come_;
+  };
+  try {
+    if (number != next_to_come_) {
+      early_.emplace(number, what);
+      of_->early_ += what.bytes;
+      return UCS_INPROGRESS;
+    }
+    is_ready(what);
+    kept = true;
+    while (!early_.empty() && early_.begin()->first == next_to_come_) {
+      const came_message next = early_.begin()->second;
+      is_ready(next);
+      early_.erase(early_.begin());
+      of_->early_ -= next.bytes;
+    }
+  } catch (const std::bad_alloc&) {
+    fail("there is no memory for what it sent");
   }
-  ready_.push_back(what);
-  of_->ready_ += what.bytes;
-  for (++next_to_come_; !early_.empty() && early_.begin()->first == next_to_come_; ++next_to_come_) {
-    const std::size_t bytes = early_.begin()->second.bytes;
-    ready_.push_back(early_.begin()->second);
-    early_.erase(early_.begin());
-    of_->early_ -= bytes;
-    of_->ready_ += bytes;
-  }
-  return UCS_INPROGRESS;
-} catch (const std::bad_alloc&) {
-  return fail("there is no memory for what it sent"), UCS_OK;
+  return kept ? UCS_INPROGRESS : UCS_OK;
 }
 
 bool ucx_line::has_input() const {
