@@ -98,3 +98,31 @@ TEST_CASE("UCX: no more waits to be read than its bound, whatever is sent") {
   }));
   CHECK(ends.from->why().empty());
 }
+
+TEST_CASE("UCX: what has come before the end of its socket is read") {
+  if (skipped_without_ucx()) return;
+  std::vector<std::unique_ptr<passages>> between_them;
+  meshes_of_test job{between::ucx, 2, std::chrono::minutes{10}, 2, {}, [&](const std::string& door) {
+                       between_them.push_back(std::make_unique<passages>(door));
+                       return between_them.back()->address();
+                     }};
+  job.each[0]->send_credit(1, {}, {});
+  REQUIRE(comes([&] { return job.heard[1]->credits.load() == 1; }));
+  std::vector<std::vector<std::byte>> kept;
+  const auto send = [&] {
+    const auto sequence = static_cast<std::uint32_t>(kept.size());
+    kept.push_back(payload(1000, sequence));
+    job.each[0]->send_chunk(1, {}, some_chunk(kept.back(), 5, sequence));
+  };
+  job.heard[1]->waits = true;
+  send();
+  REQUIRE(comes([&] { return job.heard[1]->waiting.load(); }));
+  for (int i = 0; i < 20; ++i) send();
+  let_it_come(*job.each[0]);
+  between_them.clear();
+  std::this_thread::sleep_for(std::chrono::milliseconds{100});
+  job.heard[1]->waits = false;
+  CHECK(comes([&] { return job.heard[1]->losses.load() == 1; }));
+  CHECK(job.heard[1]->chunks == 21);
+  CHECK(job.heard[1]->wrong == 0);
+}

@@ -232,6 +232,8 @@ private:
   bool look_how_it_begins(incoming& way);
   bool say_back(incoming& way, std::byte what);
   void begin_stream(incoming& way);
+  void read_turn(incoming& way);
+  void read_to_the_end(incoming& way);
   bool read_some(incoming& way, std::size_t& budget);
   ssize_t read_large(incoming& way, std::size_t& asked);
   ssize_t read_block(incoming& way, std::size_t& asked);

@@ -347,6 +347,7 @@ void mesh::outgoing_event(outgoing& way, std::uint32_t events) {
   }
   if (how.empty()) return;
   // "bye" may be on its way, in the connection of the other direction.
+  if (options_.carrier) options_.carrier->progress();
   for (const auto& other : in_)
     if (other->known && other->process == way.process && other->lane == 0 && !other->over) incoming_event(*other);
   lose(way.process, how);

@@ -36,6 +36,8 @@ inline constexpr std::size_t large_frame = 16 * 1024;
 inline constexpr std::size_t ring_piece = 32 * 1024;
 /// Of one connection, before others have their turn.
 inline constexpr std::size_t budget_of_turn = 1 << 20;
+/// Of a line whose socket has ended: more than any network holds.
+inline constexpr int most_turns_at_end = 64;
 /// Strangers at the door, at once: the one that has been there longest goes when another comes.
 inline constexpr std::size_t most_strangers = 256;
 inline constexpr std::chrono::seconds most_shaking{5};

@@ -108,17 +108,31 @@ void mesh::incoming_event(incoming& way) {
     bool open = true;
     if (way.local && !take_bells(way, open)) return;
     if (way.line) open = drop_bells(way);
-    std::size_t budget = budget_of_turn;
-    while (!way.over) {
-      // What a line has taken from the system already nobody would be told of again.
-      way.finishes = budget == 0;
-      if (way.finishes && !(way.tls && way.tls->holds_input())) break;
-      if (!read_some(way, budget)) break;
-    }
+    if (way.line && !open) read_to_the_end(way);
+    else read_turn(way);
     say_freed(way);
     if (!open && !way.over) ended(way, "it closed a connection");
   } catch (const std::exception& e) {
     ended(way, text_or_nothing("what it sent cannot be taken: ", e.what()));
+  }
+}
+
+void mesh::read_turn(incoming& way) {
+  std::size_t budget = budget_of_turn;
+  while (!way.over) {
+    // What a line has taken from the system already nobody would be told of again.
+    way.finishes = budget == 0;
+    if (way.finishes && !(way.tls && way.tls->holds_input())) return;
+    if (!read_some(way, budget)) return;
+  }
+}
+
+/// The socket beside a line has ended: what came by the line before that, and lies in the transport perhaps.
+void mesh::read_to_the_end(incoming& way) {
+  for (int turns = 0; turns < most_turns_at_end && !way.over; ++turns) {
+    options_.carrier->progress();
+    if (!way.line->has_input()) return;
+    read_turn(way);
   }
 }
 
