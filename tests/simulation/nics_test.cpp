@@ -49,14 +49,8 @@ TEST_CASE(
          {kind::kill, kind::abort, kind::cancel, kind::deadline, kind::leave, kind::refuse, kind::skip})
       for (const std::int64_t after : {0, 2'000, 5'000, 9'000, 20'000})
         for (const rank_t rank : {0, 1, 2}) {
-          scenario s = offloading(ranks, of_host);
-          s.disturbances = {{what, rank, 1, after, 1, {}}};
           CAPTURE(of_host);
-          CAPTURE(name(what));
-          CAPTURE(after);
-          CAPTURE(rank);
-          check_schedules(s, 20);
-          const simulation_result r = told_run(s, 1);
+          const simulation_result r = check_disturbed(offloading(ranks, of_host), {what, rank, 1, after, 1, {}});
           failed += r.failed;
           let_go += tells(r, "nic_let_go reaches rank") ? 1 : 0;
         }

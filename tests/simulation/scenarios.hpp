@@ -72,4 +72,14 @@ inline void check_schedules(scenario s, std::uint64_t schedules) {
   }
 }
 
+/// The scenario, in which that one thing happens, under many schedules; the first of them is told.
+inline simulation_result check_disturbed(scenario s, const disturbance& what) {
+  s.disturbances = {what};
+  CAPTURE(name(what.what));
+  CAPTURE(what.after_ns);
+  CAPTURE(what.rank);
+  check_schedules(s, 20);
+  return told_run(std::move(s), 1);
+}
+
 }  // namespace simulation_test

@@ -68,14 +68,8 @@ TEST_CASE("tiers: whatever happens to a rank at any moment, all hear of it, and 
          {kind::kill, kind::abort, kind::cancel, kind::deadline, kind::leave, kind::refuse, kind::skip})
       for (const std::int64_t after : {0, 2'000, 5'000, 9'000})
         for (const rank_t rank : {0, 1, 2, 3}) {
-          scenario s = reducing(board);
-          s.disturbances = {{what, rank, 1, after, 1, {}}};
           CAPTURE(name(board));
-          CAPTURE(name(what));
-          CAPTURE(after);
-          CAPTURE(rank);
-          check_schedules(s, 20);
-          const simulation_result r = told_run(s, 1);
+          const simulation_result r = check_disturbed(reducing(board), {what, rank, 1, after, 1, {}});
           failed += r.failed;
           performed += r.performed;
         }
