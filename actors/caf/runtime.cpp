@@ -2,6 +2,8 @@
 #include "actors/caf/runtime.hpp"
 
 #include <algorithm>
+#include <atomic>
+#include <memory>
 #include <new>
 #include <stdexcept>
 #include <thread>
@@ -324,6 +326,18 @@ rank_table& runtime::ranks_of(const communicator_actors& of) { return *of.table;
 
 void runtime::abort(communicator_actors& to, const failure_ptr& why) { to.abort(why); }
 
+/// What was said to the ranks of this process until now has been heard: the last word of a handle waits in the inbox while another thread
+/// has the rank's turn.
+void runtime::settle(communicator_actors& which) {
+  const auto& cells = which.table->cells();
+  const auto unread = std::make_shared<std::atomic<std::size_t>>(cells.size());
+  for (const auto& cell : cells) cell->tell_now(rank_order{[unread](rank_state&, rank_outbox&) { --*unread; }});
+  while (*unread > 0) {
+    help_briefly();
+    std::this_thread::sleep_for(50us);
+  }
+}
+
 void runtime::abort_those_in_use(const failure_ptr& why) {
   std::vector<communicator_actors_ptr> in_use;
   {
@@ -333,6 +347,8 @@ void runtime::abort_those_in_use(const failure_ptr& why) {
         in_use.push_back(std::move(m));
   }
   for (const auto& m : in_use) {
+    settle(*m);
+    if (m->all_left_here()) continue;
     m->abort(why);
     for (const auto& cell : m->table->cells()) cell->leave();  // their handles may live on, and call nothing any more
   }

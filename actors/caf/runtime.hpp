@@ -176,6 +176,7 @@ public:
 private:
   [[noreturn]] static void refuse_to_wait();
   void look_for_trouble();
+  void settle(communicator_actors& which);
   void share_nic(communicator_actors& members, const job_part& job);
   void join_nics(communicator_actors& members, const job_part& job);
   std::unique_ptr<hidden> hidden_;
