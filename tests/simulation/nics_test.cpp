@@ -81,3 +81,7 @@ TEST_CASE("nics: with a host the NIC is lost that others wait for, and they have
   }
   CHECK(lost > 10);
 }
+
+TEST_CASE("nics: one that is woken late gives back what was recalled after all else is over") {
+  check_all_right(seeds(851'736, 851'736));
+}

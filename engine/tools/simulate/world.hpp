@@ -314,6 +314,7 @@ private:
   void post_to_nic(rank_t rank, actors::nic_posting&& what);
   void recall_from_nic(rank_t rank, epoch_t epoch);
   void ring_nic(rank_t rank);
+  bool waits_for_nic(const member& m) const;
   void wake_nic(int which, nanoseconds_t when);
   void nic_works(int which);
   void post_between_nics(message_kind kind, int from, int to, std::function<void()> deliver);

@@ -166,8 +166,9 @@ void simulation::world::leave(rank_t rank) {
 
 /// Handles live until everything is over; then nothing must be left of it.
 void simulation::world::leave_all() {
-  const bool over = in_flight_ == 0 &&
-                    std::none_of(members_.begin(), members_.end(), [](const member& m) { return m.state->pending(); });
+  const bool over = in_flight_ == 0 && std::none_of(members_.begin(), members_.end(), [this](const member& m) {
+                      return m.state->pending() || waits_for_nic(m);
+                    });
   if (!over) return at(now_ + ms, [this] { leave_all(); });
   check_rest();
   for (rank_t r = 0; r < what_.ranks; ++r) leave(r);

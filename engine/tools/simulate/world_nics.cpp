@@ -50,11 +50,13 @@ public:
          [epoch, from](rank_state& s, rank_outbox& o) { s.nic_differs(epoch, from, o); });
   }
   void let_go(epoch_t epoch) override {
+    --recalled;
     tell(message_kind::nic_let_go, epoch, [epoch](rank_state& s, rank_outbox& o) { s.nic_let_go(epoch, o); });
   }
 
   actors::nic_words words;
   bool rung = false;
+  int recalled = 0;  ///< operations that the NIC has not given back yet
 
 private:
   void tell(message_kind kind, epoch_t epoch, actors::rank_order what) {
@@ -167,12 +169,19 @@ void simulation::world::post_to_nic(rank_t rank, actors::nic_posting&& what) {
 
 void simulation::world::recall_from_nic(rank_t rank, epoch_t epoch) {
   if (breaks(mutant::drop_recall)) return;
-  at_rank(rank).nic->words.recall(name_at_nics_, epoch, rank);
+  nic_end& end = *at_rank(rank).nic;
+  end.words.recall(name_at_nics_, epoch, rank);
+  ++end.recalled;
   ring_nic(rank);
   wake_nic(what_.host_of(rank), now_ + latency(first_nic, what_.host_of(rank)));
   if (breaks(mutant::let_go_early, 100))
     post_to_rank(message_kind::order, from_nic, rank,
                  [epoch](rank_state& s, rank_outbox& o) { s.nic_let_go(epoch, o); });
+}
+
+/// The NIC's thread may be woken late.
+bool simulation::world::waits_for_nic(const member& m) const {
+  return !m.lost && m.nic != nullptr && m.nic->recalled > 0;
 }
 
 /// A NIC that has not fallen asleep sees it without being woken.
