@@ -327,15 +327,21 @@ rank_table& runtime::ranks_of(const communicator_actors& of) { return *of.table;
 void runtime::abort(communicator_actors& to, const failure_ptr& why) { to.abort(why); }
 
 /// What was said to the ranks of this process until now has been heard: the last word of a handle waits in the inbox while another thread
-/// has the rank's turn.
+/// has the rank's turn. Not where nobody may wait, as in a callback.
 void runtime::settle(communicator_actors& which) {
+  if (no_waiting::here()) return;
+  struct hearing {
+    std::atomic<std::size_t> unread;
+    completion all;
+  };
   const auto& cells = which.table->cells();
-  const auto unread = std::make_shared<std::atomic<std::size_t>>(cells.size());
-  for (const auto& cell : cells) cell->tell_now(rank_order{[unread](rank_state&, rank_outbox&) { --*unread; }});
-  while (*unread > 0) {
-    help_briefly();
-    std::this_thread::sleep_for(50us);
-  }
+  const auto heard = std::make_shared<hearing>();
+  heard->unread = cells.size();
+  for (const auto& cell : cells)
+    cell->tell_now(rank_order{[heard](rank_state&, rank_outbox&) {
+      if (--heard->unread == 0) heard->all.complete(nullptr);
+    }});
+  wait({heard, &heard->all});
 }
 
 void runtime::abort_those_in_use(const failure_ptr& why) {
