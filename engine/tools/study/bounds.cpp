@@ -193,6 +193,20 @@ double bytes_of(const block_run& buffer, const job_shape& shape, double e) {
   return bytes;
 }
 
+/// Microseconds of the first message besides its way: what its sender does before it leaves, the least that a protocol takes, and what its receiver
+/// does behind it. Where DMA engines or NICs move what others need, no message need be sent.
+double least_work_us(const hardware& on) {
+  if (on.nics) return 0;
+  const host_costs& h = on.host;
+  const bool by_messages = std::ranges::all_of(on.places, [](const rank_place& p) { return p.dma == no_element; });
+  picoseconds least = h.launch + h.step + h.finish;
+  if (by_messages) {
+    least += h.send + h.receive + h.step;
+    if (!on.protocols.empty()) least += std::ranges::min_element(on.protocols, {}, &protocol_costs::latency)->latency;
+  }
+  return static_cast<double>(least.count()) / 1e6;
+}
+
 /// Besides the latency.
 /// @param duties of all ranks @param latency seconds
 double seconds_of(const std::vector<machine_cut>& cuts, const std::vector<duty>& duties, bool all_must_send,
@@ -259,6 +273,7 @@ study_bounds bounds_of(const hardware& on, const std::vector<machine_cut>& cuts,
         std::max(seconds, all / cuts.front().from - std::max(0.0, bounds.latency_us / 1e6 - cuts.front().latency));
   seconds = std::max(seconds, seconds_of(cuts, duties, all_must_send, kind, shape, e, root, bounds.latency_us / 1e6));
   bounds.bandwidth_us = seconds * 1e6;
+  bounds.latency_us += least_work_us(on);  // before the first byte leaves anybody, and behind the last
   return bounds;
 }
 
