@@ -133,6 +133,9 @@ public:
   /// The engine's part. Throws error(bad_config) where values contradict each other or name a choreography that is unknown.
   engine_options engine() const;
 
+  /// What NCCL's tuning model is asked about. @param table "engine.nccl." or "study.nccl."
+  nccl_options nccl(const std::string& table) const;
+
   /// All values as TOML that reads back the same, with where each came from as a comment. `all`: also the defaults.
   std::string dump(bool all = true) const;
 

@@ -120,6 +120,24 @@ configuration::own_choreographies configuration::load_own_choreographies() const
   return own;
 }
 
+nccl_options configuration::nccl(const std::string& table) const {
+  const auto text = [&](const char* key) { return std::get<std::string>(at(table + key).value); };
+  const auto flag = [&](const char* key) { return std::get<bool>(at(table + key).value); };
+  const auto real = [&](const char* key) { return std::get<double>(at(table + key).value); };
+  nccl_options o;
+  o.version = *parse_nccl_version(text("version"));
+  o.device = *parse_nccl_device(text("device"));
+  o.host = *parse_nccl_host(text("host"));
+  o.nvlink = flag("nvlink");
+  o.ll128 = flag("ll128");
+  o.channels = static_cast<int>(std::get<std::int64_t>(at(table + "channels").value));
+  o.inside = real("inside");
+  o.between = real("between");
+  o.nvls = flag("nvls");
+  o.collnet = flag("collnet");
+  return o;
+}
+
 engine_options configuration::engine() const {
   const auto text = [&](const char* key) { return std::get<std::string>(at(key).value); };
   const auto number = [&](const char* key) { return static_cast<int>(std::get<std::int64_t>(at(key).value)); };
@@ -164,16 +182,7 @@ engine_options configuration::engine() const {
   o.hccl.one_level = std::get<bool>(at("engine.hccl.one_level").value);
   o.hccl.level0 = *parse_hccl_level(text("engine.hccl.level0"));
   o.hccl.level1 = *parse_hccl_level(text("engine.hccl.level1"));
-  o.nccl.version = *parse_nccl_version(text("engine.nccl.version"));
-  o.nccl.device = *parse_nccl_device(text("engine.nccl.device"));
-  o.nccl.host = *parse_nccl_host(text("engine.nccl.host"));
-  o.nccl.nvlink = std::get<bool>(at("engine.nccl.nvlink").value);
-  o.nccl.ll128 = std::get<bool>(at("engine.nccl.ll128").value);
-  o.nccl.channels = number("engine.nccl.channels");
-  o.nccl.inside = std::get<double>(at("engine.nccl.inside").value);
-  o.nccl.between = std::get<double>(at("engine.nccl.between").value);
-  o.nccl.nvls = std::get<bool>(at("engine.nccl.nvls").value);
-  o.nccl.collnet = std::get<bool>(at("engine.nccl.collnet").value);
+  o.nccl = nccl("engine.nccl.");
   o.protocol = text("engine.protocol");
   o.tuning = text("engine.tuning");
   o.channels = number("engine.channels");

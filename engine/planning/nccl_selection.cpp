@@ -345,9 +345,13 @@ const nccl_row* nccl_choice::find(nccl_algorithm algorithm, message_protocol how
   return at == rows.end() ? nullptr : &*at;
 }
 
+bool has_nccl_selection(collective what) noexcept {
+  return std::find(nccl_collectives.begin(), nccl_collectives.end(), what) != nccl_collectives.end();
+}
+
 nccl_choice select_as_nccl(const nccl_case& of) {
   nccl_choice c;
-  if (std::find(nccl_collectives.begin(), nccl_collectives.end(), of.what) == nccl_collectives.end()) return c;
+  if (!has_nccl_selection(of.what)) return c;
   if (of.places.size() < 2) {
     nccl_row alone;  // nothing is sent
     alone.choreography = "ring";

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What NCCL performs: its tuning model (spec 5, "Tuning model") as pure functions. An engine whose planner is "nccl" asks them for every call.
+// What NCCL performs: its tuning model (spec 5, "Tuning model") as pure functions. An engine whose planner is "nccl" asks them for every call,
+// a study whose choreography is "nccl" at every size.
 //
 //   nccl_choice c = select_as_nccl({.places = layout::grid(2, 8), .what = collective::all_reduce, .bytes = 1 << 20});
 //   c.taken->algorithm == nccl_algorithm::tree; c.taken->how == message_protocol::ll128; c.taken->choreography == "chained_double_tree"
@@ -81,6 +82,8 @@ struct nccl_choice {
   const nccl_row* find(nccl_algorithm algorithm, message_protocol how) const;
 };
 
+/// NCCL's model chooses for it.
+bool has_nccl_selection(collective what) noexcept;
 nccl_choice select_as_nccl(const nccl_case& of);
 
 /// A line a row, under a line of headings: what may be taken, fastest first; then the others, each with the reason.

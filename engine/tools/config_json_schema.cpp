@@ -171,7 +171,7 @@ known_words words_of_setting(std::string_view key) {
   if (key == "engine.choreography" || key == "engine.choreography_of.*" || key == "workload.run.choreography" ||
       key == "study.job.choreography" || key == "study.node.choreography")
     return {choreographies(), true};
-  if (key == "study.choreography") return {with(choreographies(), "hccl"), true};
+  if (key == "study.choreography") return {with(with(choreographies(), "hccl"), "nccl"), true};
   if (key == "workload.run.collective") return {collectives(true), false};
   if (key == "study.collective") return {collectives(true), true};
   if (key == "workload.run.type") return {with(types(), "all"), false};

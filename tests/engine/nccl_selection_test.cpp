@@ -4,6 +4,7 @@
 #include "engine/config/configuration.hpp"
 #include "engine/planning/planner.hpp"
 #include "engine/tools/explain.hpp"
+#include "engine/tools/study/study.hpp"
 #include "memory/error.hpp"
 
 #include <doctest/doctest.h>
@@ -354,4 +355,76 @@ TEST_CASE("planner nccl: its keys, and what is wrong with them") {
   engine_options odd;
   odd.nccl.channels = 0;
   CHECK_THROWS_WITH_AS(planner{odd}, doctest::Contains("channels must be 1"), error);
+}
+
+// -- in a study -----------------------------------------------------------------------------------------------------------
+
+namespace {
+
+study_result studied(const std::string& what, const std::string& besides = "", bool record = false,
+                     const std::string& machine = "preset = \"dgx_h100\"\nlayout = \"2x8\"\n") {
+  configuration c;
+  c.add_text("[study]\nchoreography = \"nccl\"\nsizes = [\"8\", \"64K\", \"4M\", \"64M\"]\ncollective = \"" + what +
+                 "\"\n" + machine + besides,
+             "nccl.toml");
+  study_run_options o;
+  if (record) o.record = study_run_options::recorded::all;
+  return run_study(read_study(c), o);
+}
+
+bool says(const study_result& r, const std::string& text) {
+  return std::ranges::any_of(r.remarks, [&](const std::string& line) { return line.find(text) != std::string::npos; });
+}
+
+}  // namespace
+
+TEST_CASE("a study performs at every size what NCCL's model takes, by its protocol and over its channels") {
+  int protocols_seen = 0;
+  for (const collective what : {collective::all_reduce, collective::all_gather, collective::reduce_scatter,
+                                collective::broadcast, collective::reduce}) {
+    CAPTURE(name(what));
+    const study_result r = studied(std::string{name(what)});
+    std::string before;
+    for (const study_row& row : r.rows) {
+      CAPTURE(row.bytes);
+      const nccl_choice chosen = select_as_nccl(on("2x8", what, row.bytes));
+      const auto taken =
+          std::ranges::find_if(chosen.order, [&](std::size_t i) { return !chosen.rows[i].choreography.empty(); });
+      REQUIRE(taken != chosen.order.end());
+      const nccl_row& best = chosen.rows[*taken];
+      CHECK(row.choreography == best.choreography);
+      CHECK(row.protocol == name(best.how));
+      CHECK(row.cut.channels ==
+            (best.algorithm == nccl_algorithm::tree ? (best.channels + 1) / 2 : std::max(1, best.channels)));
+      protocols_seen += row.protocol != before;
+      before = row.protocol;
+    }
+  }
+  CHECK(protocols_seen > 5);  // they do change with the size
+}
+
+TEST_CASE("a study that NCCL chooses for is recorded as it was performed, size by size") {
+  const study_result plain = studied("all_reduce"), recorded = studied("all_reduce", "", true);
+  REQUIRE(plain.rows.size() == recorded.rows.size());
+  for (std::size_t i = 0; i < plain.rows.size(); ++i) {
+    CHECK(plain.rows[i].time_us == recorded.rows[i].time_us);
+    CHECK(plain.rows[i].protocol == recorded.rows[i].protocol);
+    CHECK(plain.rows[i].cut.channels == recorded.rows[i].cut.channels);
+    CHECK(recorded.rows[i].recording != nullptr);
+  }
+}
+
+TEST_CASE(
+    "what a study says of protocol and channels is stronger than NCCL's choice; what nobody performs is skipped") {
+  const study_result r = studied("all_reduce", "protocol = \"simple\"\nchannels = 3\n");
+  for (const study_row& row : r.rows) {
+    CHECK(row.protocol == "simple");
+    CHECK(row.cut.channels == 3);
+  }
+  CHECK(studied("all_to_all").rows.front().choreography == "grouped");
+  const std::string nvls = "[study.nccl]\nnvls = true\n";
+  CHECK(studied("all_reduce", nvls).rows.back().choreography == "nvls_tree");
+  const study_result none = studied("all_reduce", nvls, false, "ranks = 16\n");  // of `flat`
+  CHECK(says(none, "nccl: 64M: NVLS simple is skipped: nvls: it lets the switch inside a server reduce"));
+  CHECK(none.rows.back().choreography == "ring");
 }

@@ -284,6 +284,14 @@ TEST_CASE("study, inputs: what is wrong with a job is told at its line") {
   const std::string hccl = "[study]\nranks = 4\nchoreography = \"hccl\"\n[[study.job]]\ncalls = \"all_to_all 4K\"\n";
   CHECK_MESSAGE(why_refused(hccl).starts_with("s.toml:3: study.choreography: hccl is a selection of the study's one"),
                 why_refused(hccl));
+  CHECK(why_refused(one, {"study.job.calls=all_reduce 4K by nccl"}).find("nccl is a selection of the study's one") !=
+        std::string::npos);
+  for (const char* const nothing : {"scatter", "scan", "all_gather_v", "barrier"}) {
+    const std::string nccl =
+        "[study]\nranks = 4\nchoreography = \"nccl\"\ncollective = \"" + std::string{nothing} + "\"\n";
+    CHECK_MESSAGE(why_refused(nccl).starts_with("s.toml:3: study.choreography: NCCL's tuning model is of all_reduce"),
+                  why_refused(nccl));
+  }
   CHECK_MESSAGE(why_refused(one, {"study.job.0.on=0-4"}).starts_with("--set: a: on: the machine has no rank 4"),
                 why_refused(one, {"study.job.0.on=0-4"}));
   CHECK_MESSAGE(why_refused(one, {"study.job.calls=all_redce 4K"}).starts_with("--set: a: calls: a job performs no"),

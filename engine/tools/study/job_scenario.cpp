@@ -133,8 +133,9 @@ private:
 
   std::string choreography(const std::string& wanted, std::string_view key) const {
     if (wanted == "auto" || find_choreography(wanted) != nullptr || study_.score_files.contains(wanted)) return wanted;
-    if (wanted == "hccl") {
-      const std::string why = "hccl is a selection of the study's one collective; a job names a choreography, or auto";
+    if (wanted == "hccl" || wanted == "nccl") {
+      const std::string why =
+          wanted + " is a selection of the study's one collective; a job names a choreography, or auto";
       if (key == "choreography" && !has(key))
         throw error(errc::bad_config, said_at(study_, "study.choreography") + "study.choreography: " + why);
       fail(key, why);

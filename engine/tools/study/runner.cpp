@@ -14,6 +14,7 @@
 
 #include "actors/virtual/offload_run.hpp"
 #include "engine/planning/cost_model.hpp"
+#include "engine/planning/nccl_selection.hpp"
 #include "engine/planning/score_library.hpp"
 #include "engine/tools/extent.hpp"
 #include "engine/tools/study/bounds.hpp"
@@ -93,11 +94,13 @@ public:
     result.on = on_;
     if (!scenario_.sizes.empty()) result.shown = options_.at ? place_of(*options_.at) : scenario_.sizes.size() - 1;
     std::vector<std::string> names;
-    if (scenario_.choreography != "hccl") names = candidates(scenario_.choreography);
+    const bool as_hccl = scenario_.choreography == "hccl", as_nccl = scenario_.choreography == "nccl";
+    if (!as_hccl && !as_nccl) names = candidates(scenario_.choreography);
     for (std::size_t i = 0; i < scenario_.sizes.size(); ++i) {
-      if (scenario_.choreography == "hccl") names = select_as_hccl(scenario_.sizes[i]);
+      if (as_hccl) names = select_as_hccl(scenario_.sizes[i]);
+      if (as_nccl) names = select_as_nccl(scenario_.sizes[i]);
       result.rows.push_back(best_row(scenario_.sizes[i], names));
-      as_performed_.push_back({through_scratch_, chunk_bytes_});
+      as_performed_.push_back(now_);
     }
     record(result);
     result.remarks = remarks_;
@@ -122,14 +125,32 @@ private:
     cutting cut;
   };
 
+  /// What changes from size to size where somebody selects.
+  struct performing {
+    bool through_scratch = false;
+    std::uint64_t chunk_bytes = 0;
+    int channels = 1;
+    std::vector<protocol_costs> protocols;  ///< that are tried
+  };
+
+  /// What is kept of scores is as the protocols that were tried allow.
+  void take_up(const performing& way) {
+    if (!std::ranges::equal(way.protocols, now_.protocols, {}, &protocol_costs::name, &protocol_costs::name))
+      kept_.clear(), kept_steps_ = 0;
+    now_ = way;
+  }
+  bool is_said(const char* key) const { return scenario_.as_said.contains(std::string{"study."} + key); }
+
   void find_protocols() {
+    const bool any = scenario_.protocol == "auto" || (scenario_.choreography == "nccl" && !is_said("protocol"));
     for (const protocol_costs& p : on_->protocols)
-      if (scenario_.protocol == "auto" || scenario_.protocol == p.name) protocols_.push_back(p);
-    if (protocols_.empty())
+      if (any || scenario_.protocol == p.name) now_.protocols.push_back(p);
+    if (now_.protocols.empty())
       throw error(errc::bad_config, said_at(scenario_, "study.protocol") +
                                         "study.protocol: " + why_no_protocol(*on_, scenario_.protocol));
     if (scenario_.credits > 0)
-      for (protocol_costs& p : protocols_) p.slots = scenario_.credits;
+      for (protocol_costs& p : now_.protocols) p.slots = scenario_.credits;
+    protocols_ = now_.protocols;
   }
 
   void check_counts() const {
@@ -166,7 +187,7 @@ private:
     on.uniform = !scenario_.kind.v_form;
     on.placement = on_->arrangement.size() == on_->ranks ? on_->arrangement : layout::flat(on_->ranks);
     on.streams = scenario_.streams;
-    on.through_scratch = through_scratch_;
+    on.through_scratch = now_.through_scratch;
     return on;
   }
 
@@ -177,14 +198,64 @@ private:
     asked.bytes = shape.bytes;
     if (asked.places.is_flat()) asked.places = layout::grid(1, on_->ranks);
     const hccl_choice choice = troupe::select_as_hccl(asked, scenario_.streams);
-    through_scratch_ = scenario_.through_scratch || choice.through_scratch;
-    chunk_bytes_ = scenario_.chunk_bytes > 0 ? scenario_.chunk_bytes : choice.chunk_bytes;
+    now_.through_scratch = scenario_.through_scratch || choice.through_scratch;
+    now_.chunk_bytes = scenario_.chunk_bytes > 0 ? scenario_.chunk_bytes : choice.chunk_bytes;
     remark("hccl: " + bytes_text(shape.bytes) + ": " + std::string{name(choice.algorithm)} + " by rule " +
            std::to_string(choice.rule) + " (" + choice.why + (choice.through_scratch ? "; BCopy" : "") +
            "), performed by " + choice.choreography);
     for (const std::string& line : choice.path)
       if (line.starts_with("level")) remark("hccl: " + bytes_text(shape.bytes) + ": " + line);
     return candidates(choice.choreography);
+  }
+
+  /// The fastest by its tuning model of those that somebody performs here. What the study says of protocol and channels is stronger.
+  std::vector<std::string> select_as_nccl(std::size_t bytes) {
+    const job_shape shape = shape_at(bytes);
+    const std::string at = "nccl: " + bytes_text(shape.bytes) + ": ";
+    if (scenario_.kind.what == collective::all_to_all) {
+      remark("nccl: a group of sends and receives, performed by grouped");
+      return candidates("grouped");
+    }
+    const nccl_choice choice = troupe::select_as_nccl({.places = stage_of().placement,
+                                                       .what = scenario_.kind.what,
+                                                       .bytes = shape.bytes,
+                                                       .type = scenario_.type,
+                                                       .op = scenario_.reduction.kind,
+                                                       .machine = scenario_.nccl,
+                                                       .tree = {}});
+    for (const std::size_t i : choice.order) {
+      const nccl_row& row = choice.rows[i];
+      const auto by = std::ranges::find(protocols_, name(row.how), &protocol_costs::name);
+      if (by == protocols_.end() && is_said("protocol") && scenario_.protocol != "auto") continue;
+      const std::string who = std::string{name(row.algorithm)} + ' ' + std::string{name(row.how)};
+      const std::string why = by == protocols_.end() ? "the machine has no protocol " + std::string{name(row.how)}
+                                                     : why_not_as_nccl(row.choreography, *by);
+      if (!why.empty()) {
+        remark(at + who + " is skipped: " + why);
+        continue;
+      }
+      performing way = now_;
+      way.protocols = {*by};
+      // Of what a switch reduces NCCL's channels are not modelled. A tree's two halves are two of them, and one here.
+      const int channels = row.algorithm == nccl_algorithm::tree ? (row.channels + 1) / 2 : row.channels;
+      if (!is_said("channels") && channels > 0) way.channels = channels;
+      take_up(way);
+      remark(at + who + ", which its model says takes " + study_text::time_text(row.us) + " us" +
+             (row.channels > 0 ? ", over " + plural(static_cast<std::size_t>(row.channels), "channel") : "") +
+             ", performed by " + row.choreography);
+      return {row.choreography};
+    }
+    throw error(errc::unsupported, "nobody performs here what NCCL would take for " + name(scenario_.kind) + " of " +
+                                       bytes_text(shape.bytes) + (remarks_.empty() ? "" : "; " + remarks_.back()));
+  }
+
+  std::string why_not_as_nccl(const std::string& choreography, const protocol_costs& by) {
+    if (choreography.empty()) return "nobody performs it";
+    if (!library_->offers(choreography, scenario_.kind.what))
+      return choreography + " does not offer " + name(scenario_.kind);
+    if (const std::string why = library_->refusal(choreography, stage_of()); !why.empty())
+      return choreography + ": " + why;
+    return why_not_by_switches(choreography, by);
   }
 
   std::vector<std::string> candidates(const std::string& wanted) {
@@ -220,12 +291,12 @@ private:
 
   std::shared_ptr<const prepared> prepare(const std::string& choreography, bool one_cell, int slices) {
     for (const auto& p : kept_)
-      if (p->choreography == choreography && p->one_cell == one_cell && p->through_scratch == through_scratch_)
+      if (p->choreography == choreography && p->one_cell == one_cell && p->through_scratch == now_.through_scratch)
         return p;
     auto made = std::make_shared<prepared>();
     made->choreography = choreography;
     made->one_cell = one_cell;
-    made->through_scratch = through_scratch_;
+    made->through_scratch = now_.through_scratch;
     score s = write(choreography, one_cell);
     made->steps = step_total(s);
     made->notes = std::make_shared<const score>(std::move(s));
@@ -253,7 +324,7 @@ private:
     const bool keeps_syncs = on_->host.sync.count() >= 0;
     if (!keeps_syncs) s = lower_syncs(std::move(s));
     if (one_cell) s = one_cell_per_step(std::move(s));
-    for (const protocol_costs& p : protocols_)
+    for (const protocol_costs& p : now_.protocols)
       if (p.slots == 1) return pace_sends(s, 1);
     return s;
   }
@@ -270,8 +341,8 @@ private:
   }
 
   void verify_if_small(prepared& p, int slices) {
-    int credits = protocols_.front().slots;
-    for (const protocol_costs& c : protocols_) credits = std::min(credits, c.slots);
+    int credits = now_.protocols.front().slots;
+    for (const protocol_costs& c : now_.protocols) credits = std::min(credits, c.slots);
     const int ranks = p.notes->ranks;
     const performing_limits limits{credits, std::min(slices, 3)};
     if (p.steps * static_cast<std::size_t>(slices) > most_verified_steps || ranks > most_verified_ranks ||
@@ -327,11 +398,10 @@ private:
   /// How often cells are cut so that no chunk is larger than the protocol's slot.
   int slices_of(const score& notes, const job_shape& shape, const protocol_costs& protocol) const {
     if (scenario_.slices > 0) return scenario_.slices;
-    const std::uint64_t limit = chunk_bytes_ > 0 ? chunk_bytes_ : protocol.slot_payload;
+    const std::uint64_t limit = now_.chunk_bytes > 0 ? now_.chunk_bytes : protocol.slot_payload;
     if (limit == 0) return 1;
     const std::uint64_t block = shape.count * size_of(scenario_.type);
-    const std::uint64_t cells =
-        static_cast<std::uint64_t>(notes.parts) * static_cast<std::uint64_t>(scenario_.channels);
+    const std::uint64_t cells = static_cast<std::uint64_t>(notes.parts) * static_cast<std::uint64_t>(now_.channels);
     return static_cast<int>(std::clamp<std::uint64_t>((block / cells + limit - 1) / limit, 1, 1 << 20));
   }
 
@@ -355,7 +425,7 @@ private:
     on_->losses = losses;
     remark(bytes_text(bytes) + ": if nobody were lost, " + whole.choreography + " would take " +
            study_text::time_text(whole.time_us) + " us");
-    for (const protocol_costs& p : protocols_)
+    for (const protocol_costs& p : now_.protocols)
       if (p.name == whole.protocol)
         return row_of(attempt_of(whole.choreography, p, shape_at(bytes), whole.cut.slices), shape_at(bytes), nullptr);
     return whole;
@@ -368,12 +438,12 @@ private:
     study_row best;
     std::string why_not;
     for (const std::string& n : names)
-      for (const protocol_costs& p : protocols_) {
+      for (const protocol_costs& p : now_.protocols) {
         if (options_.go_on && !options_.go_on()) throw error(errc::cancelled, "interrupted");
         if (options_.progress) options_.progress(n + ", " + p.name + ", " + bytes_text(bytes));
         try {
           if (std::string why = why_not_by_switches(n, p); !why.empty()) {
-            if (protocols_.size() == 1) throw error(errc::unsupported, why);
+            if (now_.protocols.size() == 1) throw error(errc::unsupported, why);
             continue;
           }
           study_row row = best_cut_of(n, p, shape, best.choreography.empty() ? never : best.time_us);
@@ -427,10 +497,10 @@ private:
   /// is cut depends on the ranks' counts.
   std::vector<int> finer_cuts(const attempt& whole, const job_shape& shape) {
     std::vector<int> cuts;
-    if (scenario_.choreography != "auto" || scenario_.slices > 0 || chunk_bytes_ > 0 || on_->nics ||
+    if (scenario_.choreography != "auto" || scenario_.slices > 0 || now_.chunk_bytes > 0 || on_->nics ||
         scenario_.kind.v_form)
       return cuts;
-    const auto channels = static_cast<std::uint64_t>(scenario_.channels);
+    const auto channels = static_cast<std::uint64_t>(now_.channels);
     const std::uint64_t cells = static_cast<std::uint64_t>(whole.what->notes->parts) * channels;
     const std::uint64_t first = 2 * std::bit_floor(static_cast<std::uint64_t>(whole.cut.slices));
     const std::uint64_t longest = shape.count / cells / least_sliced;
@@ -452,14 +522,14 @@ private:
     return most;
   }
 
-  bool cut_by_all() const { return scenario_.channels > 1 || scenario_.kind.v_form || scenario_.slices > 1; }
+  bool cut_by_all() const { return now_.channels > 1 || scenario_.kind.v_form || scenario_.slices > 1; }
 
   /// @param slices 0: as the protocol's slots ask for
   attempt attempt_of(const std::string& choreography, const protocol_costs& protocol, const job_shape& shape,
                      int slices = 0) {
     attempt a;
     a.protocol = protocol;
-    a.cut.channels = scenario_.channels;
+    a.cut.channels = now_.channels;
     a.what = prepare(choreography, cut_by_all(), 1);
     a.cut.slices = slices > 0 ? slices : slices_of(*a.what->notes, shape, protocol);
     if (a.cut.slices > 1 && !a.what->one_cell) a.what = prepare(choreography, true, std::min(a.cut.slices, 3));
@@ -600,9 +670,9 @@ private:
   void record(study_result& result, std::size_t i) {
     study_row& row = result.rows[i];
     const job_shape shape = shape_at(scenario_.sizes[i]);
-    std::tie(through_scratch_, chunk_bytes_) = as_performed_[i];
+    take_up(as_performed_[i]);
     set_rates(shape);
-    for (const protocol_costs& p : protocols_) {
+    for (const protocol_costs& p : now_.protocols) {
       if (p.name != row.protocol) continue;
       auto recording = std::make_shared<virtual_recording>();
       const attempt a = attempt_of(row.choreography, p, shape, row.cut.slices);
@@ -619,13 +689,12 @@ private:
   std::optional<std::vector<machine_cut>> cuts_;
   std::shared_ptr<score_library> library_;
   std::vector<std::int64_t> late_;
-  std::vector<protocol_costs> protocols_;
+  std::vector<protocol_costs> protocols_;  ///< that the machine has and the study lets
   std::vector<std::shared_ptr<const prepared>> kept_;
   std::size_t kept_steps_ = 0;
   std::vector<std::string> remarks_;
-  bool through_scratch_ = scenario_.through_scratch;          ///< of the present size
-  std::uint64_t chunk_bytes_ = scenario_.chunk_bytes;         ///< of the present size
-  std::vector<std::pair<bool, std::uint64_t>> as_performed_;  ///< these two, of every size so far
+  performing now_{scenario_.through_scratch, scenario_.chunk_bytes, scenario_.channels, {}};  ///< at the present size
+  std::vector<performing> as_performed_;                                                      ///< at every size so far
 };
 
 }  // namespace

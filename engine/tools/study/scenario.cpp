@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The [study] of a configuration.
+#include "engine/planning/nccl_selection.hpp"
 #include "engine/tools/study/study.hpp"
 
 #include <algorithm>
@@ -109,12 +110,13 @@ private:
   void read_performing(study_scenario& s) const {
     s.choreography = text("choreography");
     read_own_choreographies(s);
-    if (s.choreography != "auto" && s.choreography != "hccl" && find_choreography(s.choreography) == nullptr &&
+    const bool selected = s.choreography == "hccl" || s.choreography == "nccl";
+    if (s.choreography != "auto" && !selected && find_choreography(s.choreography) == nullptr &&
         s.score_files.find(s.choreography) == s.score_files.end()) {
       std::vector<std::string> files;
       for (const auto& [own, file] : s.score_files) files.push_back(own);
       fail("choreography", "there is no choreography \"" + s.choreography + "\"; " +
-                               which_choreographies(s.choreography, files, {"auto", "hccl"}));
+                               which_choreographies(s.choreography, files, {"auto", "hccl", "nccl"}));
     }
     s.protocol = text("protocol");
     s.channels = number("channels");
@@ -128,6 +130,7 @@ private:
       fail("contiguous",
            "blocks lie beside each other in L2 only where they are whole and alike: one channel, one slice, no v-form");
     read_hccl(s);
+    read_nccl(s);
     s.carry = text("payload") == "real" ? payload::real : payload::none;
     s.by = text("performed_by") == "states"   ? performed_by::states
            : text("performed_by") == "player" ? performed_by::player
@@ -167,6 +170,16 @@ private:
     s.hccl.one_level = flag("hccl.one_level");
     s.hccl.level0 = *parse_hccl_level(text("hccl.level0"));
     s.hccl.level1 = *parse_hccl_level(text("hccl.level1"));
+  }
+
+  void read_nccl(study_scenario& s) const {
+    const bool chooses = !s.kind.v_form && has_nccl_selection(s.kind.what);
+    if (s.choreography == "nccl" && from_.jobs().empty() && !chooses && s.kind.what != collective::all_to_all)
+      fail("choreography", "NCCL's tuning model is of all_reduce, all_gather, reduce_scatter, broadcast and reduce, "
+                           "and an all_to_all is a group of sends and "
+                           "receives; there is nothing for " +
+                               name(s.kind));
+    s.nccl = from_.nccl("study.nccl.");
   }
 
   void read_preset(study_scenario& s) const {

@@ -37,7 +37,7 @@ struct study_scenario {
   std::string title;  ///< of reports; empty: made from the rest
   job_kind kind;
   std::string choreography =
-      "auto";  ///< auto: all that can are tried at every size, and the fastest is the row; hccl: its selection
+      "auto";  ///< auto: all that can are tried at every size, and the fastest is the row; hccl, nccl: their selections
   std::string protocol = "simple";  ///< of the preset's table, or auto: all are tried
   int channels = 1;
   int slices = 0;                           ///< 0: as many as the chunk size asks for
@@ -52,8 +52,9 @@ struct study_scenario {
   int streams = 4;               ///< of direct_full_mesh
   bool through_scratch = false;  ///< of pairwise: BCopy
   bool contiguous =
-      false;       ///< of csc: blocks beside each other are fetched at once, where steps may have several cells
-  hccl_case hccl;  ///< of choreography hccl; places and bytes are those of the run
+      false;          ///< of csc: blocks beside each other are fetched at once, where steps may have several cells
+  hccl_case hccl;     ///< of choreography hccl; places and bytes are those of the run
+  nccl_options nccl;  ///< of choreography nccl
   std::map<std::string, std::string>
       score_files;  ///< choreographies of one's own, of the study and of the engine: name → file
 
