@@ -21,6 +21,9 @@ static_assert(all_datatypes.size() <= 64);
 
 std::uint64_t number_of(epoch_t epoch) { return epoch & ~point_to_point; }
 
+/// All tags together: pair_name() of the operations without one.
+std::uint64_t direction_name(const operation_key& key) { return pair_name({point_to_point, key.peer, key.sending}); }
+
 }  // namespace
 
 pairs::pairs(rank_t rank, int ranks, const std::string& communicator, epoch_t first, pair_keeper& keeper,
@@ -76,7 +79,7 @@ epoch_t pairs::take_number(const operation& op) {
 
 /// The other end has ended the next one of the row already.
 bool pairs::ended_before(const operation_key& row_of) const {
-  const auto ended = ended_.find(pair_name(row_of));
+  const auto ended = ended_.find(direction_name(row_of));
   return ended != ended_.end() && ended->second.contains(next_of(row_of));
 }
 
@@ -91,8 +94,10 @@ void pairs::submit(operation_ptr op, const failure_ptr& broken, rank_outbox& out
   const operation_key key{op->epoch, op->peer, op->sending};
   failure_ptr why = broken;
   broken_ = broken_ || broken;
-  if (const auto ended = ended_.find(pair_name(key)); ended != ended_.end())
+  if (const auto ended = ended_.find(direction_name(key)); ended != ended_.end()) {
     if (failure_ptr early = ended->second.take(key.epoch); early && !why) why = std::move(early);
+    if (ended->second.empty()) ended_.erase(ended);
+  }
   if (why) {
     if (!on_board(key)) keeper_->drop_pair(key);
     return settle(std::move(op), std::move(why));
@@ -120,7 +125,8 @@ void pairs::settle(operation_ptr op, failure_ptr why) {
 
 bool pairs::is_over(const operation_key& which) const {
   if (stopping_.contains(which)) return true;
-  if (const auto ended = ended_.find(pair_name(which)); ended != ended_.end() && ended->second.contains(which.epoch))
+  if (const auto ended = ended_.find(direction_name(which));
+      ended != ended_.end() && ended->second.contains(which.epoch))
     return true;
   return before(which.epoch, next_of(which)) && !under_way_.contains(which);
 }
@@ -280,7 +286,7 @@ bool pairs::left_is_refused(const operation_key& which, rank_outbox& out) {
 
 /// The other end has ended what was not called here yet.
 void pairs::end_early(const operation_key& which, const failure_ptr& why) {
-  if (!is_over(which)) ended_[pair_name(which)].add(which.epoch, why);
+  if (!is_over(which)) ended_[direction_name(which)].add(which.epoch, why);
 }
 
 void pairs::flushed(const operation_key& which, rank_outbox& out) {

@@ -7,8 +7,9 @@
 // refuses, and the sender then revokes. A send that the
 // receiver had received before it heard of that is performed at both ends.
 //
-// Owner: rank_state. Memory: what is under way, and one number for each peer, direction and tag that ever was; what the other end has
-// ended before it was called here waits until it is called.
+// Owner: rank_state. Memory: what is under way, and one number for each peer, direction and tag that ever was, which stays: it names the next
+// message of that tag, and both ends would have to forget it between the same two messages. What the other end has ended before it was called
+// here waits until it is called (ended_epochs.hpp).
 //
 // A short *blocking* send is over when it lies on the board (agreement_time::eager): it is *left*. The receiver takes it when it comes, also after the sender has left the communicator. If it never comes or refuses it, only the receiver hears of that.
 //
@@ -248,7 +249,8 @@ private:
   epoch_t first_;  ///< number of the first with each peer and direction
   key_map_of_operations under_way_;
   std::unordered_map<operation_key, stopping, operation_key_hash> stopping_;
-  std::unordered_map<std::uint64_t, ended_epochs> ended_;  ///< by pair_name: by the other end, before we called them
+  /// By the other end, before we called them; by peer and direction, all tags together.
+  std::unordered_map<std::uint64_t, ended_epochs> ended_;
   std::array<std::vector<std::unique_ptr<row>>, 2> rows_;  ///< receives, sends; by peer, made at their first call
   std::unordered_map<std::uint64_t, epoch_t>
       tagged_;  ///< by pair_name: first number of that tag that was not called yet

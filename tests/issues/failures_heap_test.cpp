@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Operations that fail left something behind: 850 bytes each over slots, 250–350 bytes each where a deadline passed and the other rank never
-// called. And unmatched sends that nobody waits for were not bounded; later neither were collectives.
+// called. And unmatched sends that nobody waits for were not bounded; later neither were collectives. Where each had a tag of its own, each
+// kept its reason at the other end, and each tag a place for reasons.
 
 #include <doctest/doctest.h>
 
@@ -110,6 +111,65 @@ TEST_CASE("sends and receives that time out alone: the heap stays flat, and the 
     s.wait(), r.wait();
     CHECK(a == b);
   }
+}
+
+TEST_CASE("calls that one rank refuses again and again while the others do nothing: the heap stays flat, and they hear "
+          "of each") {
+  engine e;
+  auto comms = e.communicators(2);
+  std::vector<float> a(64), b(64);
+  constexpr int many = 400;
+  int refused = 0;
+  const auto grown = issues::growth(many, [&] {
+    try {
+      comms[0].all_reduce(static_cast<float*>(nullptr), b.data(), 64, datatype::f32, sum);
+    } catch (const error& problem) {
+      refused += problem.code_value() == errc::null_buffer;
+    }
+  });
+  CHECK(refused == issues::growth_rounds * many);
+  CHECK(grown < flat);
+  for (int i = 0; i < refused; ++i) {
+    request late = comms[1].all_reduce_async(b, sum);
+    CHECK(late.try_wait() == make_error_code(errc::peer_refused));
+    CHECK(late.message().find("rank 0 refused its call: rank 0: all_reduce: input is null") != std::string::npos);
+    // Whose reason is another call's says so.
+    if (late.message().find("as many others did, of which the first was") == std::string::npos)
+      CHECK(late.message().find("operation #" + std::to_string(i) + ' ') != std::string::npos);
+  }
+  group both;
+  comms[0].all_reduce_async(both, a), comms[1].all_reduce_async(both, b);
+  both.wait();
+}
+
+TEST_CASE(
+    "sends of many tags that time out alone: their reasons are bounded, and gone when the other end has heard of all") {
+  engine e;
+  auto comms = e.communicators(2);
+  std::vector<float> a(64, 1), b(64);
+  constexpr int tags = 500, each = 8;
+  const auto tagged = [](int i, std::chrono::nanoseconds deadline = 20s) {
+    call_options o = over("", deadline);
+    o.tag = 1 + i % tags;
+    return o;
+  };
+  const auto ends_late = [&](request r) { return r.try_wait() == make_error_code(errc::timed_out); };
+  const auto round = [&] {
+    int failed = 0;
+    for (int i = 0; i < each * tags; ++i) failed += ends_late(comms[0].send_async(a, 1, tagged(i, 1us)));
+    CHECK(failed == each * tags);
+    const std::size_t kept = issues::heap_use();
+    for (int i = 0; i < each * tags; ++i) CHECK(ends_late(comms[1].recv_async(b, 0, tagged(i))));
+    return kept;
+  };
+  round();  // each tag has its numbers now
+  const std::size_t before = issues::heap_use();
+  const std::size_t kept = round();
+  CHECK(static_cast<std::ptrdiff_t>(kept - before) < tags * 200);
+  CHECK(static_cast<std::ptrdiff_t>(issues::heap_use() - before) < flat);
+  request s = comms[0].send_async(a, 1, tagged(0)), r = comms[1].recv_async(b, 0, tagged(0));
+  s.wait(), r.wait();
+  CHECK(a == b);
 }
 
 TEST_CASE("sends that nobody receives are refused when they are too many, and go on when some were received") {
