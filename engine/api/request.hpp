@@ -22,7 +22,8 @@ struct operation_name;
 /// How it ends on the other ranks. Of an operation that all called alike, and that nothing ends before its time, every rank gets the
 /// result. A cancel, a deadline, an abort of the communicator, a user's function that throws or a rank that is lost ends it on all ranks; but a
 /// rank that had performed its part by then keeps its result, and its request succeeds. So after any of these some ranks may have the
-/// result and others the error. Those that have the error all have the same one: errc and text. A mismatch, a call refused on one rank
+/// result and others the error. Those that have the error all have the same one: errc and text; but the text of a
+/// rank that is dozens of failed calls behind may stand for many of them, and says so. A mismatch, a call refused on one rank
 /// and a rank that never came end it before any rank has performed it; with agreement eager (options.hpp) a rooted operation may have
 /// ended on some ranks before that shows, and a mismatch or refusal then ends the communicator. Who has to know how it ended everywhere
 /// asks communicator::outcome.
