@@ -2,7 +2,6 @@
 #include "tests/property/oracle.hpp"
 
 #include <algorithm>
-#include <deque>
 #include <map>
 #include <random>
 #include <tuple>
@@ -51,7 +50,8 @@ struct lane_state {
 struct state {
   std::vector<lane_state> lanes;
   std::vector<int> memory;
-  std::vector<std::deque<message>> channels;
+  std::vector<std::vector<message>>
+      channels;  ///< oldest first; as few as there are credits, and an empty one costs a copy nothing
 };
 
 /// One thing that can happen next.
@@ -372,7 +372,7 @@ private:
   std::vector<int> take(state& s, const performed_step& p, const cell_list& target, rank_t me) {
     auto& queue = s.channels[index(p.from)];
     const message m = std::move(queue.front());
-    queue.pop_front();
+    queue.erase(queue.begin());
     static const std::vector<extent> none;
     if (!alike(m.extents ? *m.extents : none, p.received))
       wrong("a message has another size than its receiver expects");
@@ -525,23 +525,27 @@ private:
           if (q != r && !come(s, q)) return wrong("a rank leaves the barrier before another has come");
   }
 
-  std::string key(const state& s) {
+  /// What tells states apart; valid until the next call, so that a state that was seen before costs no memory.
+  const std::string& key(const state& s) {
     check_barrier(s);
-    std::string k;
-    const auto put = [&](int v) { k.append(reinterpret_cast<const char*>(&v), sizeof v); };
+    key_.clear();
+    const auto put = [&](int v) { key_.append(reinterpret_cast<const char*>(&v), sizeof v); };
+    const auto put_all = [&](const std::vector<int>& all) {
+      key_.append(reinterpret_cast<const char*>(all.data()), all.size() * sizeof(int));
+    };
     for (const lane_state& l : s.lanes) {
       put(l.next), put(l.slice * 2 + l.holds), put(static_cast<int>(l.fan));
-      for (const int v : l.held) put(v);
+      put_all(l.held);
     }
-    for (const int v : s.memory) put(v);
+    put_all(s.memory);
     for (const auto& queue : s.channels) {
       put(static_cast<int>(queue.size()));
       for (const message& m : queue) {  // which step sent it follows from the counts, up to fans that only receive
-        for (const int v : m.values) put(v);
-        for (const int c : m.cells) put(c);
+        put_all(m.values);
+        put_all(m.cells);
       }
     }
-    return k;
+    return key_;
   }
 
   void random_orders(const options& limits) {
@@ -575,6 +579,7 @@ private:
   performing_limits limits_;
   finding& found_;
   manner how_{};
+  std::string key_;
   std::mt19937_64 random_{0x7e57};  // values only: they need to be different, not surprising
   int lanes_ = 0;
   bool fans_ = false, compound_ = false;
