@@ -212,11 +212,13 @@ private:
   void watch(const out_ref& c, picoseconds now);
   void drop_old_timers();
   void look_after(const out_ref& c, picoseconds now, bool& failed);
+  void begin_pulse(const out_ref& c);
+  int released(const out_ref& c, int back);
   void give_back(int counters, picoseconds now);
   bool may_have_another(const outgoing_channel& c) const;
   void take_counters_back(picoseconds now);
   offload_packet packet_of(const out_ref& c);
-  void forget(const run& r, picoseconds now);
+  void forget(run& r, picoseconds now);
 
   // places and sizes
   static std::uint32_t name_of(std::uint8_t job, std::uint16_t port) {
@@ -256,6 +258,7 @@ private:
   std::bitset<std::size_t{1} << (offload::job_bits + offload::port_bits)> came_early_;
   std::deque<out_ref> active_;                                             ///< channels that may have a packet to send
   std::deque<out_ref> want_;                                               ///< channels that wait for a counter
+  std::vector<out_ref> holders_;                                           ///< channels that have counters, in no order
   std::priority_queue<timer, std::vector<timer>, std::greater<>> timers_;  ///< one a channel, at its deadline or before
   std::size_t timed_ = 0;  ///< channels that have one; others are of sequences that have ended
   std::deque<offload_response> responses_;

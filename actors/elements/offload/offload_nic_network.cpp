@@ -114,11 +114,11 @@ void offload_nic::respond(const offload_response& came, picoseconds now) {
   if (found == r->out.end()) return;
   const out_ref c{r, static_cast<std::size_t>(found - r->out.begin())};
   const std::uint64_t before = c->taken();
-  give_back(c->responded(came.taken), now);
+  give_back(released(c, c->responded(came.taken)), now);
   if (came.again && came.taken >= before) {
     ++again_;
     c->wants_since = now;
-    give_back(c->rewind(), now);
+    give_back(released(c, c->rewind()), now);
   }
   if (c->taken() > before) {
     counters_moved_ = now;
@@ -128,7 +128,7 @@ void offload_nic::respond(const offload_response& came, picoseconds now) {
   c->deadline = c->waits_for_response() ? now + c->silence : picoseconds{0};
   // What it sends next is still to come, perhaps by way of those that wait for a counter.
   if (!c->waits_for_response() && c->what_next(config_.window, config_.pulses) == outgoing_channel::next::nothing)
-    give_back(c->let_go(), now);
+    give_back(released(c, c->let_go()), now);
   activate(c);
 }
 
@@ -158,7 +158,7 @@ std::optional<offload_packet> offload_nic::next_packet(picoseconds now) {
         continue;
       }
       most_counters_ = std::max(most_counters_, ++counters_);
-      c->begin_pulse();
+      begin_pulse(c);
       next = outgoing_channel::next::packet;
     }
     if (next == outgoing_channel::next::nothing) continue;
@@ -208,6 +208,23 @@ bool offload_nic::may_have_another(const outgoing_channel& c) const {
   return c.counters() == 0 || (want_.empty() && counters_ < config_.counters - config_.counters / 4);
 }
 
+void offload_nic::begin_pulse(const out_ref& c) {
+  if (c->counters() == 0) {
+    c->held_at = holders_.size();
+    holders_.push_back(c);
+  }
+  c->begin_pulse();
+}
+
+/// Of the counters of this channel so many have come back, which is returned.
+int offload_nic::released(const out_ref& c, int back) {
+  if (back == 0 || c->counters() > 0) return back;
+  holders_[c->held_at] = holders_.back();
+  holders_[c->held_at]->held_at = c->held_at;
+  holders_.pop_back();
+  return back;
+}
+
 /// Whoever waits for a counter gets one of those that have come back, in the order of asking.
 void offload_nic::give_back(int counters, picoseconds now) {
   if (counters == 0) return;
@@ -219,7 +236,7 @@ void offload_nic::give_back(int counters, picoseconds now) {
     c->wants = false;
     if (c->what_next(config_.window, config_.pulses) == outgoing_channel::next::counter) {
       ++counters_;
-      c->begin_pulse();
+      begin_pulse(c);
     }
     activate(c);
   }
@@ -227,11 +244,8 @@ void offload_nic::give_back(int counters, picoseconds now) {
 
 /// Those who had them need new ones for what they send next, behind those who wait. Nothing is sent again: a link may still refer to it.
 void offload_nic::take_counters_back(picoseconds now) {
-  std::vector<out_ref> had;
+  std::vector<out_ref> had = std::exchange(holders_, {});
   int back = 0;
-  for (const auto& [name, r] : runs_)
-    for (std::size_t i = 0; i < r->out.size(); ++i)
-      if (r->out[i].counters() > 0) had.push_back({r.get(), i});
   std::sort(had.begin(), had.end(), [](const out_ref& a, const out_ref& b) {
     return std::pair{a.of->serial, a.channel} < std::pair{b.of->serial, b.channel};
   });
@@ -310,20 +324,21 @@ void offload_nic::look_after(const out_ref& c, picoseconds now, bool& failed) {
   ++again_;
   c->silence = std::min(2 * c->silence, config_.longest_resend);
   c->deadline = now + c->silence;
-  const int back = c->rewind();
+  const int back = released(c, c->rewind());
   c->wants_since = now;
   // Counters that it held go to those that wait before it gets one again.
   give_back(back, now);
   activate(c);
 }
 
-void offload_nic::forget(const run& r, picoseconds now) {
+void offload_nic::forget(run& r, picoseconds now) {
   std::erase_if(active_, [&](const out_ref& c) { return c.of == &r; });
   std::erase_if(want_, [&](const out_ref& c) { return c.of == &r; });
   int back = 0;
-  for (const outgoing_channel& c : r.out) {
-    back += c.counters();
-    timed_ -= c.timed;
+  for (std::size_t i = 0; i < r.out.size(); ++i) {
+    const out_ref c{&r, i};
+    back += released(c, c->let_go());
+    timed_ -= c->timed;
   }
   give_back(back, now);
 }

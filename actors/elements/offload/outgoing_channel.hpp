@@ -107,6 +107,7 @@ public:
   bool queued = false;         ///< among those that may have something to send
   bool wants = false;          ///< among those that wait for a counter …
   picoseconds wants_since{0};  ///< … from then on
+  std::size_t held_at = 0;     ///< place among those that have counters, while it has
 
 private:
   /// The message of the packet that is sent next. Messages are few: a channel's credits. @pre sent_ < end_
