@@ -12,7 +12,8 @@
 namespace troupe {
 
 struct study_bounds {
-  double latency_us = 0;    ///< the fastest empty message between two ranks, with what both do for it; 0 where nothing has to be sent
+  double latency_us =
+      0;  ///< the fastest empty message between two ranks, with what both do for it; 0 where nothing has to be sent
   double bandwidth_us = 0;  ///< what ranks must at least send and receive, over what they can
 };
 

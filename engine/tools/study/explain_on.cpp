@@ -60,8 +60,8 @@ std::string to_text(const study_scenario& call, const std::vector<modelled_candi
     char ratio[32] = "-";
     if (c.bound_us > 0) std::snprintf(ratio, sizeof ratio, "%.2f", c.time_us / c.bound_us);
     if (c.why_rejected.empty())
-      std::snprintf(line, sizeof line, "%c %-24s %-10s %12.2f %12.2f %10s\n", first ? '*' : ' ',
-                    c.choreography.c_str(), c.protocol.c_str(), c.time_us, c.busbw, ratio);
+      std::snprintf(line, sizeof line, "%c %-24s %-10s %12.2f %12.2f %10s\n", first ? '*' : ' ', c.choreography.c_str(),
+                    c.protocol.c_str(), c.time_us, c.busbw, ratio);
     else std::snprintf(line, sizeof line, "  %-24s rejected: %s\n", c.choreography.c_str(), c.why_rejected.c_str());
     text += line;
     first = false;
