@@ -218,7 +218,10 @@ TEST_CASE("study, flow: what makes no flow is refused, where it stands") {
   refused("[study]\npreset = \"flat\"\nranks = 4\n" + x + a + node("b", "operator", "a", gathers),
           {"b: through: flat has no memory that all ranks address"});
   refused(on + x + node("a", "operator", "x", takes("soon")), {"a: time: \"soon\" is no time"});
-  std::string coprime = on + x + a;  // whose product has no 64 bits
+  refused("[study]\npreset = \"sunway_card\"\nsizes = [\"2M\", \"32M\"]\n[study.flow]\ncores = 32\n" + x + a +
+              node("g", "collective", "a", all_gather + parts(20'000)),
+          {"g: parts: 20000 parts are more than the 32 tiles of a share at 2M; take fewer parts"});
+  std::string coprime = card(1000, 1) + x + a;  // whose product has no 64 bits
   for (const int count : {997, 991, 983, 977, 971, 967, 953})
     coprime += node("g" + std::to_string(count), "collective", "a", all_gather + parts(count));
   refused(coprime, {"a share has to be cut into more than 1000000 tiles", "parts of g983"});

@@ -26,6 +26,7 @@ public:
     result_.scenario = scenario;
     result_.on = std::make_shared<const hardware>(machine_.on);
     check_machine();
+    for (const std::size_t size : scenario_.sizes) check_parts(size);
   }
 
   study_result run() {
@@ -58,9 +59,24 @@ private:
     }
   }
 
+  std::uint64_t share_of(std::size_t size) const {
+    const std::size_t element = size_of(scenario_.type);
+    return size / static_cast<std::size_t>(on().ranks) / element * element;
+  }
+
+  /// More parts would only cut tiles smaller than study.flow.tile asks for, and each part costs messages of its own.
+  void check_parts(std::size_t size) const {
+    const std::uint64_t share = share_of(size), tiles = scenario_.flow.least_tiles_of(share);
+    for (const study_node& n : scenario_.flow.nodes)
+      if (n.parts > 0 && static_cast<std::uint64_t>(n.parts) > tiles)
+        throw error(errc::bad_config, n.at("parts") + plural(static_cast<std::size_t>(n.parts), "part") +
+                                          " are more than the " + plural(tiles, "tile") + " of a share at " +
+                                          bytes_text(size) + "; take fewer parts, or smaller tiles (study.flow.tile)");
+  }
+
   void perform(std::size_t size, bool record) {
-    const auto ranks = static_cast<std::size_t>(on().ranks), element = size_of(scenario_.type);
-    const std::uint64_t share = size / ranks / element * element;
+    const auto ranks = static_cast<std::size_t>(on().ranks);
+    const std::uint64_t share = share_of(size);
     study_flow_row tiles;
     tiles.tiles = scenario_.flow.tiles_of(share);
     std::vector<planned_collective> planned;

@@ -267,6 +267,12 @@ std::string study_node::at(std::string_view key) const {
          (key.empty() ? std::string{} : std::string{key} + ": ");
 }
 
+std::uint64_t study_flow::least_tiles_of(std::uint64_t share_bytes) const {
+  const auto of_all = static_cast<std::uint64_t>(cores);
+  const std::uint64_t small_enough = std::max<std::uint64_t>(1, (share_bytes + tile_bytes - 1) / tile_bytes);
+  return (small_enough + of_all - 1) / of_all * of_all;
+}
+
 int study_flow::tiles_of(std::uint64_t share_bytes) const {
   auto unit = static_cast<std::uint64_t>(cores);
   for (const study_node& n : nodes) {
@@ -277,8 +283,7 @@ int study_flow::tiles_of(std::uint64_t share_bytes) const {
                                         n.name +
                                         " and of the nodes before it); take numbers of parts with common factors");
   }
-  const std::uint64_t least = (share_bytes + tile_bytes - 1) / tile_bytes;
-  const std::uint64_t units = std::max<std::uint64_t>(1, (least + unit - 1) / unit);
+  const std::uint64_t units = std::max<std::uint64_t>(1, (least_tiles_of(share_bytes) + unit - 1) / unit);
   if (units > most_tiles_of_share / unit)
     throw error(errc::bad_config, "a share of " + bytes_text(share_bytes) + " has more than " +
                                       std::to_string(most_tiles_of_share) + " tiles of " + bytes_text(tile_bytes) +

@@ -74,7 +74,10 @@ struct study_flow {
   /// By kernel: it begins beside the one before it.
   std::vector<bool> beside;
 
-  /// Tiles of a share: the fewest that are small enough, and equally many for each core and each part of its collectives.
+  /// Tiles of a share: the fewest that are small enough, and equally many for each core.
+  std::uint64_t least_tiles_of(std::uint64_t share_bytes) const;
+  /// The tiles that a share is cut into: as least_tiles_of(), and equally many for each part of its collectives, too. @pre none has more parts
+  /// than that many tiles
   int tiles_of(std::uint64_t share_bytes) const;
 };
 
