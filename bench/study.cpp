@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How fast the study mode is: chunk steps per second, set-up and memory, by collective, choreography, machine, discipline and who performs
-// them (the ranks' states, or the player). Usage: study [--quick] [--only GROUP,…] [--ranks N] [--discipline fifo|fair|max_min] [--rounds N]
-// [--match TEXT] [--json FILE]; TEXT: only rows of whose "collective choreography machine ranks-or-layout" it is a part.
-// Groups: ring, tree, doubling, hierarchical, all_to_all_v, discipline; only when they are named: million, and every (each choreography for each
-// collective that it offers, on --ranks ranks of each preset, as far as a score has no more than some four million steps).
+// them (the ranks' states, or the player). See --help.
 // Prints a row per run; asserts nothing. Rows run in processes of their own, so that each shows its own peak memory. Seconds are CPU time; of
 // several rounds the fastest run counts.
 
@@ -242,6 +239,15 @@ std::vector<task> every_task(int ranks) {
   return all;
 }
 
+constexpr const char* usage =
+    "usage: study [--quick] [--only GROUP,…] [--ranks N] [--discipline fifo|fair|max_min] [--rounds N] [--match TEXT]\n"
+    "             [--json FILE]\n"
+    "GROUP: ring, tree, doubling, hierarchical, all_to_all_v, discipline; only when they are named: million, and "
+    "every\n"
+    "       (each choreography for each collective that it offers, on --ranks ranks of each preset, as far as a score\n"
+    "       has no more than some four million steps)\n"
+    "TEXT:  only rows of whose \"collective choreography machine ranks-or-layout\" it is a part\n";
+
 bool wanted(const std::string& groups, const char* group, bool when_none) {
   if (groups.empty()) return when_none;
   return ("," + groups + ",").find("," + std::string{group} + ",") != std::string::npos;
@@ -256,6 +262,7 @@ int main(int argc, char** argv) {
   const char* discipline = nullptr;
   int rounds = 1, ranks = 256;
   for (int i = 1; i < argc; ++i) {
+    if (std::strcmp(argv[i], "--help") == 0) return std::fputs(usage, stdout), 0;
     if (std::strcmp(argv[i], "--quick") == 0) quick = true;
     else if (std::strcmp(argv[i], "--discipline") == 0 && i + 1 < argc) discipline = argv[++i];
     else if (std::strcmp(argv[i], "--only") == 0 && i + 1 < argc) only = argv[++i];
@@ -263,7 +270,7 @@ int main(int argc, char** argv) {
     else if (std::strcmp(argv[i], "--ranks") == 0 && i + 1 < argc) ranks = std::atoi(argv[++i]);
     else if (std::strcmp(argv[i], "--match") == 0 && i + 1 < argc) match = argv[++i];
     else if (std::strcmp(argv[i], "--json") == 0 && i + 1 < argc) file = argv[++i];
-    else return std::fprintf(stderr, "study: unknown argument %s\n", argv[i]), 2;
+    else return std::fprintf(stderr, "study: unknown argument %s\n%s", argv[i], usage), 2;
   }
   std::printf("%-14s %-21s %-11s %7s %-7s %6s %9s %9s %9s %11s %9s %9s %13s %8s\n", "collective", "choreography",
               "machine", "ranks", "links", "by", "steps", "events", "write(s)", "set-up(us/r)", "run(s)", "Msteps/s",

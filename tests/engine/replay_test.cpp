@@ -262,7 +262,7 @@ TEST_CASE("replay: collectives overlap, and each rank goes on by itself") {
 
 TEST_CASE("replay: what cannot be followed is said, with its place") {
   const std::string two = "num_ranks 2\n";
-  refused("", {"t.goal:", "num_ranks 8"});
+  refused("", {"t.goal: it does not say", "num_ranks 8"});
   refused("rank 0 {\n}\n", {"t.goal:1:", "num_ranks"});
   refused("num_ranks 0\n", {"at least one rank"});
   refused("num_ranks 99999999999999999999\n", {"too large"});

@@ -199,6 +199,8 @@ TEST_CASE("a lost rank: the others hear of it, and end with peer_lost") {
   const study_result late = lost("exits at 1s");
   CHECK(late.rows.at(0).outcome.end_ps == whole);
   CHECK(late.rows.at(0).outcome.ends.empty());
+  CHECK(late.remarks == studied(ring).remarks);
+  CHECK(has(r.remarks.back(), "1M: if nobody were lost, ring would take "));
 
   std::ostringstream table;
   print_study(table, r);

@@ -85,7 +85,8 @@ public:
 
 private:
   [[noreturn]] void fail(const std::string& sentence, std::uint32_t line = 0) const {
-    throw error(errc::bad_config, from_.file + ":" + std::to_string(line > 0 ? line : line_) + ": " + sentence);
+    const std::uint32_t at = line > 0 ? line : line_;  // 0: the file is empty
+    throw error(errc::bad_config, from_.file + (at > 0 ? ":" + std::to_string(at) : "") + ": " + sentence);
   }
 
   void split(std::string_view text, bool& in_comment) {

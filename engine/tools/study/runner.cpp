@@ -423,6 +423,8 @@ private:
     const auto losses = std::exchange(on_->losses, {});
     study_row whole = best_row(bytes, names);
     on_->losses = losses;
+    const auto is_later = [&](const rank_loss& l) { return l.at_ps > whole.outcome.end_ps; };
+    if (std::ranges::all_of(losses, is_later)) return whole;
     remark(bytes_text(bytes) + ": if nobody were lost, " + whole.choreography + " would take " +
            study_text::time_text(whole.time_us) + " us");
     for (const protocol_costs& p : now_.protocols)
