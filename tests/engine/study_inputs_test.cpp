@@ -185,6 +185,18 @@ TEST_CASE("study, inputs: a file may be a pipe") {
   CHECK(rows[0][5] == "1.000");
 }
 
+TEST_CASE("study, inputs: a title from the file says what was changed") {
+  const auto heading = [](const std::string& arguments, const std::string& before = {}) {
+    return lines_of(run("study " + ring_study() + " --set sizes=1K " + arguments, before).out).at(0);
+  };
+  CHECK(heading("") == "# Ring all-reduce on 16 ranks, sizes=1K");
+  CHECK(heading("--set study.ranks=4", "TROUPE_STUDY_CREDITS=2") ==
+        "# Ring all-reduce on 16 ranks, credits=2, sizes=1K, ranks=4");
+  CHECK(heading("--set ranks=4 --set title=Four") == "# Four");
+  const outcome compared = run("compare " + ring_study() + " --set sizes=1K --set-b ranks=4");
+  check_says(compared.out, "# B: Ring all-reduce on 16 ranks, sizes=1K, ranks=4 (");
+}
+
 TEST_CASE("study, inputs: the CSV of a sweep has a row for each value, refused ones too") {
   const outcome o =
       run("study " + ring_study() + " --set sizes=1K --sweep ranks=4,y,8 --sweep choreography=bruck,ring --csv -");

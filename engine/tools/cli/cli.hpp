@@ -72,6 +72,9 @@ configuration read_configuration(const std::string& file, const assignments& sai
 configuration read_study_configuration(const std::string& file, const assignments& said);
 /// One more value, checked likewise.
 configuration with_study_value(configuration base, const assignment& said);
+/// read_study(). A title from a file is that of the file's study: what the environment and `said`, both in `config`, make of it is added, as in
+/// "Ring all-reduce on 16 ranks, ranks=128".
+study_scenario read_titled_study(const configuration& config, const assignments& said);
 
 /// An engine.choreography_of.X on the command line for which no job asks: none is an X, or each names its own. Throws error(bad_config).
 void check_choreographies_of(const configuration& config, const std::vector<job_group>& jobs);

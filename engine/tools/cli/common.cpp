@@ -92,6 +92,20 @@ configuration with_study_value(configuration base, const assignment& said) {
   return base;
 }
 
+study_scenario read_titled_study(const configuration& config, const assignments& said) {
+  study_scenario study = read_study(config);
+  if (study.title.empty() || config.at("study.title").origin.from != config_origin::source::file) return study;
+  constexpr std::string_view table = "study.";
+  const configuration named = with_names_of_machine(config);
+  for (const auto& [key, entry] : named.values())
+    if (key.starts_with(table) && entry.origin.from == config_origin::source::environment)
+      study.title += ", " + key.substr(table.size()) + "=" + study_value_text(entry.value);
+  for (const assignment& one : said)
+    if (const std::string text = in_study(one.text); text.starts_with(table))
+      study.title += ", " + text.substr(table.size());
+  return study;
+}
+
 void check_choreographies_of(const configuration& config, const std::vector<job_group>& jobs) {
   const auto asks = [&](std::string_view what) {
     for (const job_group& group : jobs)

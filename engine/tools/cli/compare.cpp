@@ -53,7 +53,7 @@ int run(const arguments& of) {
   const configuration config_a = with_own(of_both, "--set-a", of.only_a),
                       config_b =
                           with_own(of.b.empty() ? of_both : read_study_configuration(of.b, both), "--set-b", of.only_b);
-  study_scenario a = read_study(config_a), b = read_study(config_b);
+  study_scenario a = read_titled_study(config_a, both), b = read_titled_study(config_b, both);
   if (of.dump) {
     for (const study_scenario* one : {&a, &b}) static_cast<void>(study_machine_of(*one));  // before anything is printed
     std::cout << "# A\n\n";

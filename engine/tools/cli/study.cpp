@@ -313,7 +313,7 @@ int run(const arguments& a) {
 
   for (const study_sweep& sweep : wanted) check_sweep(base, sweep);
 
-  const study_scenario scenario = read_study(base);
+  const study_scenario scenario = read_titled_study(base, a.config.said());
   if (!scenario.jobs.empty() && (a.path || !a.trace.empty()))
     usage_error(std::string{a.path ? "--path" : "--trace"} +
                 " is of a study of one collective; of several jobs there are --json, --csv and --report");
