@@ -54,6 +54,25 @@ const std::string loggp =
 
 }  // namespace
 
+TEST_CASE("replay: the study's choreography is a wish, the trace's is not") {
+  const auto calls = [](const std::string& barrier) {
+    std::string text = "num_ranks 4\n";
+    for (int r = 0; r < 4; ++r)
+      text += "rank " + std::to_string(r) + " {\na: coll all_reduce 1024 f32 sum\nb: coll barrier" + barrier +
+              "\nb requires a\n}\n";
+    return text;
+  };
+  const replay_result r = replayed(calls(""), "[study]\n");
+  const replay_result wished = replayed(calls(""), "[study]\nchoreography = \"ring\"\n");
+  REQUIRE(wished.groups.size() == 2);
+  CHECK(wished.groups[0].choreography == "ring");
+  CHECK(wished.groups[1].choreography == r.groups[1].choreography);
+  REQUIRE(wished.remarks.size() == 1);
+  CHECK(wished.remarks[0] == "ring does not offer barrier; it goes by " + r.groups[1].choreography + ", the fastest");
+  CHECK_THROWS_WITH_AS(replayed(calls(" by ring"), "[study]\n"), doctest::Contains("ring does not offer barrier"),
+                       error);
+}
+
 TEST_CASE("replay: closed forms on ports") {
   const auto ns = [](const replay_result& r) { return static_cast<double>(r.outcome.end_ps) / 1000; };
   const std::string two = "num_ranks 2\n";

@@ -223,6 +223,21 @@ TEST_CASE("study, jobs: what shared elements do is recorded, whole, by job, and 
   CHECK(std::ranges::any_of(by_nics.remarks, [](const std::string& t) { return t.starts_with("not recorded"); }));
 }
 
+TEST_CASE("study, jobs: the study's and the job's choreography are wishes, a call's is not") {
+  const std::string four = "[study]\nranks = 4\n", calls = "calls = \"all_reduce 4K, barrier\"\n";
+  const std::string by_ring = "choreography = \"ring\"\n";
+  const std::string barrier = run(four + "[[study.job]]\ncalls = \"barrier\"\n").jobs[0].calls[0].choreography;
+  for (const std::string& text :
+       {four + by_ring + "[[study.job]]\n" + calls, four + "[[study.job]]\n" + calls + by_ring}) {
+    const study_result r = run(text);
+    CHECK(r.jobs[0].calls[0].choreography == "ring");
+    CHECK(r.jobs[0].calls[1].choreography == barrier);
+    REQUIRE(r.remarks.size() == 1);
+    CHECK(r.remarks[0] == "ring does not offer barrier; it goes by " + barrier + ", the fastest");
+  }
+  refused(four + by_ring + "[[study.job]]\ncalls = \"barrier by ring\"\n", {"ring does not offer barrier"});
+}
+
 TEST_CASE("study, jobs: bad input is refused with a sentence") {
   const std::string four = "[study]\nranks = 4\n";
   const std::vector<std::pair<std::string, std::vector<std::string>>> cases{

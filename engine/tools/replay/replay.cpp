@@ -107,7 +107,7 @@ private:
     options.progress = how_.progress;
     options.go_on = how_.go_on;
     try {
-      study_result planned = run_study(one, options);
+      study_result planned = c.what.choreography.empty() ? run_as_wished(one, options) : run_study(one, options);
       study_row& row = planned.rows.at(0);
       made.call = row.call;
       made.call.shape.counts = c.what.counts;  // the study's own are gone

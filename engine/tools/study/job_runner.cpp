@@ -178,7 +178,7 @@ private:
       how.scores = scores_;
       how.record = study_run_options::recorded::none;
       try {
-        study_result planned = run_study(one, how);
+        study_result planned = c.choreography.empty() ? run_as_wished(one, how) : run_study(one, how);
         study_row& best = planned.rows.at(0);
         row.calls.push_back(
             {c, best.bytes, best.choreography, best.protocol, best.cut, best.verified, best.bound_us(), {}, {}});
@@ -288,6 +288,21 @@ study_spread spread_of(const std::vector<virtual_stretch>& of) {
 
 double study_job_row::end_us() const {
   return times.rounds.empty() ? 0 : static_cast<double>(times.rounds.back().end) / 1e6;
+}
+
+study_result run_as_wished(const study_scenario& one, const study_run_options& options) {
+  std::string why_not;
+  try {
+    return run_study(one, options);
+  } catch (const error& why) {
+    if (why.code_value() != errc::unsupported || one.choreography == "auto") throw;
+    why_not = why.what();
+  }
+  study_scenario by_any = one;
+  by_any.choreography = "auto";
+  study_result found = run_study(by_any, options);
+  found.remarks.push_back(why_not + "; it goes by " + found.rows.at(0).choreography + ", the fastest");
+  return found;
 }
 
 study_result run_jobs(const study_scenario& scenario, const study_run_options& options) {

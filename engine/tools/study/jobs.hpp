@@ -89,6 +89,9 @@ struct study_shared_element {
   std::vector<std::int64_t> busy_ps;  ///< by job, alone
 };
 
+/// One of several collectives, for all of which scenario.choreography is only a wish: what that does not offer, or cannot perform here, is
+/// performed by the fastest, as an engine's `choreography` has it. A remark says so. Throws error as run_study().
+study_result run_as_wished(const study_scenario& one, const study_run_options& options);
 /// scenario.jobs → result.jobs and the rest. @pre there are some
 study_result run_jobs(const study_scenario& scenario, const study_run_options& options);
 
