@@ -208,7 +208,7 @@ TEST_CASE("study, jobs: what shared elements do is recorded, whole, by job, and 
     }
     const json document = json::parse(study_json(r));
     CHECK(document.at("complete") == true);
-    CHECK(document.at("span_names") == json{"a", "b", "own work"});
+    CHECK(document.at("span_names") == json{"a", "b", "own work", "all_reduce", "broadcast"});
     std::size_t drawn = 0;
     for (const json& span : document.at("spans")) drawn += span.at(0).get<std::size_t>() >= r.jobs.size() ? 1 : 0;
     CHECK(drawn == r.occupied->stretches.size());

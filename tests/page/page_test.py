@@ -198,6 +198,11 @@ def test_recorded(chromium, troupe, folder):
     check(spans == [["rank 0", "compute", 0, 50], ["rank 0", "all_reduce", 50, 100], ["rank 0", "send", 100, 110], ["rank 1", "all_reduce", 10, 90], ["rank 1", "receive", 90, 120]],
           f"the page has the run as it was: {spans}")
     check(page.b.value("troupe_page.runs[1].span_count") == 5 and page.b.value("document.querySelectorAll('.gantt').length") == 2, "and the replay beside it")
+    titles = page.b.value("troupe_page.runs.map(r => r.title)")
+    check(titles == ["recorded.goal, as it was recorded", "recorded.goal, replayed"], f"their titles name the trace: {titles}")
+    spent = page.b.value("troupe_page.runs[1].critical_shares().map(s => s[0])")
+    check(spent and all(f"% {word}" in said for word in spent), f"the critical path is in the table's words: {spent}")
+    check("may add up to more than 100 %" in page.text("#results"), "and why shares may add up to more than 100 % is said")
     check("A ends after 120" in page.text("#result"), f"and says how long both take: {page.text('#result')}")
     rows = {r[0]: [plain(c) for c in r[1:]] for r in page.table("#rows")}
     check(rows["all_reduce"][:3] == ["2", "130.0 µs", "54.2 %"], f"its table adds the time up: {rows}")
@@ -612,6 +617,8 @@ def main():
         check(rows[:count] == list(range(count)) and sorted(rows[count:]) == list(range(count, count + len(shared))), f"none of them is drawn as idle: {rows}")
         busy = page.b.value(f"troupe_page.runs[0].actors.map((_, a) => troupe_page.runs[0].lanes[a].flat().reduce((sum, s) => sum + troupe_page.runs[0].span_end[s] - troupe_page.runs[0].span_begin[s], 0))")
         check(busy[count:] == [u["busy_ps"] for u in jobs["utilisation"]], "what is drawn of them is all that they did")
+        called = page.b.value("[...new Set(troupe_page.runs[0].lanes[0].flat().map(s => troupe_page.runs[0].name_of_span(s)))]")
+        check(called == ["reduce_scatter", "all_gather"], f"calls have their collectives' names: {called}")
         names = page.b.value(f"[...new Set(troupe_page.runs[0].lanes[{count}].flat().map(s => troupe_page.runs[0].name_of_span(s)))].sort()")
         users = sorted(j["name"] for j, alone in zip(jobs["jobs"], jobs["shared"][0]["busy_ps_alone"]) if alone > 0)
         check(names == users, f"by the jobs that use them: {names}")

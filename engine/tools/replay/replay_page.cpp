@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // A replay, and the run that it is of, as documents of the report page (../study/README.md): a track a rank.
 #include <algorithm>
+#include <filesystem>
 #include <map>
+#include <set>
+#include <string_view>
 
 #include <nlohmann/json.hpp>
 
@@ -86,6 +89,17 @@ std::string document(const replay_result& r, const replay_words& words, std::int
   return text + "\n\"spans\":[" + spans.text() + "]}\n";
 }
 
+/// "run.goal", "run.0.et and 7 more files": without their folder.
+std::string trace_name(const application& of) {
+  std::set<std::string_view> files;
+  std::string first;
+  for (const replay_rank& r : of.ranks)
+    if (!r.file.empty() && files.insert(r.file).second && first.empty())
+      first = std::filesystem::path{r.file}.filename().string();
+  if (files.empty()) return "A trace";
+  return first + (files.size() > 1 ? " and " + plural(files.size() - 1, "more file") : "");
+}
+
 std::string recorded_document(const replay_result& r) {
   span_list spans{*r.what};
   for (std::size_t rank = 0; rank < r.what->recorded.size(); ++rank)
@@ -93,7 +107,7 @@ std::string recorded_document(const replay_result& r) {
       if (const application::recorded_time& t = r.what->recorded[rank][i]; t.begin_ps >= 0)
         spans.add(rank, i, t.begin_ps, t.end_ps, r.what->ranks[rank].operations[i].peer);
   return document(r,
-                  {"As it was recorded",
+                  {trace_name(*r.what) + ", as it was recorded",
                    "A real run of " + plural(r.what->ranks.size(), "rank") +
                        ", by the wall clock: from when a call was made to when it returned, or was waited for."},
                   r.what->recorded_end_ps(), spans, json::array());
@@ -120,7 +134,8 @@ std::string replay_document(const replay_result& r, const replay_words& words) {
 std::vector<std::string> replay_documents(const replay_result& r) {
   std::vector<std::string> all;
   if (!r.what->recorded.empty()) all.push_back(recorded_document(r));
-  all.push_back(replay_document(r, {"Replayed", "Replayed on " + r.on->name + ", in virtual time."}));
+  all.push_back(
+      replay_document(r, {trace_name(*r.what) + ", replayed", "Replayed on " + r.on->name + ", in virtual time."}));
   return all;
 }
 

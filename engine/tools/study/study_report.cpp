@@ -2,6 +2,7 @@
 // What a study prints, and its CSV and JSON.
 #include <algorithm>
 #include <cstdio>
+#include <map>
 #include <numeric>
 
 #include <nlohmann/json.hpp>
@@ -355,16 +356,24 @@ json shared_json(const study_result& r) {
   return all;
 }
 
-/// Of jobs: a document of its own. The page shows each job as an actor, and its calls as spans of two kinds in turn; then the elements that jobs
-/// share, whose spans have the job's name.
+/// Of jobs: a document of its own. The page shows each job as an actor, and its calls as spans of two kinds in turn, with the collective's name;
+/// then the elements that jobs share, whose spans have the job's name.
 std::string jobs_document(const study_result& r, json sweeps) {
-  json actors = json::array(), spans = json::array(), use = json::array();
+  json actors = json::array(), spans = json::array(), use = json::array(), names = json::array();
+  for (const study_job_row& j : r.jobs) names.push_back(j.name);
+  names.push_back("own work");
+  std::map<std::string, std::size_t> collectives;
+  const auto name_of = [&](const study_call_row& call) {
+    const auto [at, fresh] = collectives.try_emplace(name(call.what.kind), names.size());
+    if (fresh) names.push_back(at->first);
+    return at->second;
+  };
   for (std::size_t i = 0; i < r.jobs.size(); ++i) {
     const study_job_row& j = r.jobs[i];
     actors.push_back({{"name", j.name}, {"kind", "job"}, {"rank", -1}});
     for (const auto& round : j.times.calls)
       for (std::size_t c = 0; c < round.size(); ++c)
-        spans.push_back({i, round[c].begin, round[c].end, c % 2, -1, -1, j.calls[c].bytes, -1});
+        spans.push_back({i, round[c].begin, round[c].end, c % 2, -1, -1, j.calls[c].bytes, -1, name_of(j.calls[c])});
   }
   for (const study_shared_element& s : r.shared) {
     use.push_back({{"actor", actors.size()},
@@ -378,9 +387,6 @@ std::string jobs_document(const study_result& r, json sweeps) {
                       {"kind", name(r.on->class_of(static_cast<element_index>(s.element)).role)},
                       {"rank", r.on->elements[s.element].rank}});
   }
-  json names = json::array();
-  for (const study_job_row& j : r.jobs) names.push_back(j.name);
-  names.push_back("own work");
   if (r.occupied) {
     std::vector<std::size_t> actor_of(r.on->elements.size(), 0);
     for (std::size_t i = 0; i < r.shared.size(); ++i) actor_of[r.shared[i].element] = r.jobs.size() + i;

@@ -67,6 +67,10 @@ const actor_spent = {
   link: ["on links", "occupy"], ring_segment: ["on ring segments", "s4"], dma: ["in DMA engines", "s7"], nic: ["in NICs", "s3"],
   switch: ["in switches", "s2"], pcie: ["on PCIe", "s5"], core: ["in cores", "compute"],
 };
+/** Of a replay's critical path, in the words of its table: what is spent, and its colour. */
+const replay_spent = {
+  compute: ["compute", "compute"], collective: ["collective", "call"], message: ["message", "send"], queue: ["queue", "wait_credit"], core: ["core", "wait_chunk"],
+};
 /** The name of the colour of a job's messages on the elements that it shares with others. Behind the plain colours come stripes of them, one way and
  *  the other; more jobs than that have one in common with others. */
 const plain_job_colours = 18, job_colours = 3 * plain_job_colours;

@@ -186,6 +186,7 @@ class study_run {
 
   spent_on({actor, begin_ps, end_ps, spent}) {
     if (spent === "travel") return ["with messages on their way", "wait_chunk"];
+    if (this.doc.timeline && replay_spent[spent]) return replay_spent[spent];
     const who = this.actors[actor];
     if (!who) return ["elsewhere", "sync"];
     if (who.kind === "rank" && spent === "queue") return ["waiting for a core", "wait_credit"];

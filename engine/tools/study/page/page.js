@@ -231,7 +231,8 @@ class study_page {
   get timelines() { return this.runs.every(run => run.doc.timeline); }
 
   results() {
-    if (this.timelines) return this.section("results", "Where the time went", null, time_table(this.runs));
+    if (this.timelines) return this.section("results", "Where the time went", null, time_table(this.runs),
+      element("p", {class: "hint"}, "What a track does at once counts for each, so that shares may add up to more than 100 %."));
     const table = this.runs.length > 1 ? comparison_table(this, ...this.runs) : rows_table(this, this.runs[0]);
     if (this.runs[0].jobs.length) return this.section("results", "Jobs", null, jobs_table(this.runs[0]), ...this.runs[0].sweeps.map(sweep => sweep_jobs_table(sweep)));
     const keys = [...new Set(this.runs.flatMap(run => run.sweeps.map(s => s.key)))];
@@ -394,7 +395,7 @@ function result_words(run) {
   }
   words.push(". ");
   const shares = run.critical_shares(), total = shares.reduce((sum, s) => sum + s[2], 0);
-  if (total > 0) words.push(`The critical path spends ${shares.slice(0, 2).map(([where, , ps]) => `${percent_text(ps / total)} ${where}`).join(" and ")}. `);
+  if (total > 0) words.push(`The critical path${run.doc.timeline ? ":" : " spends"} ${shares.slice(0, 2).map(([where, , ps]) => `${percent_text(ps / total)} ${where}`).join(" and ")}. `);
   const busiest = run.utilisation.filter(u => run.actors[u.actor] && run.actors[u.actor].kind !== "rank").sort((a, b) => b.share - a.share)[0];
   if (busiest) words.push(`The busiest piece of hardware is ${run.actors[busiest.actor].name}, at ${percent_text(busiest.share)}.`);
   return words;
