@@ -88,6 +88,14 @@ TEST_CASE("verify with nothing to verify is a mistake, not \"all right\"") {
   CHECK((wish.out.find("0 scores") != 0));
 }
 
+TEST_CASE("a study whose score is too large is refused before its machine is made") {
+  // The machine alone needs more than that.
+  const outcome o = run("study '" + config_folder() + "studies/ring.toml' --set ranks=16777216", little_memory);
+  CHECK(o.code == 3);
+  check_says(o.err, "ring on 16777216 ranks has about ");
+  check_says(o.err, "more than this computer's memory holds");
+}
+
 TEST_CASE("input without an end, or without a beginning, is refused") {
   const outcome zeros = run("run /dev/zero", little_memory);
   check_refused(zeros, {"/dev/zero: cannot be read: it is longer than 16 MiB"});

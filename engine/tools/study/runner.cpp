@@ -795,9 +795,26 @@ std::shared_ptr<score_library> scores_of(const study_scenario& scenario) {
   return std::make_shared<score_library>(scenario.score_files, 8);
 }
 
+namespace {
+
+/// A machine of millions of ranks takes a minute to make. On `flat`, whose ranks have no places, a score that is too large is refused before.
+void refuse_too_long_score(const study_scenario& s) {
+  const choreography* const by = find_choreography(s.choreography);
+  if (by == nullptr || s.score_files.contains(s.choreography) || s.preset_name != "flat" || s.request.ranks <= 0 ||
+      !s.request.layout.empty())
+    return;
+  const stage on = flat_stage(s.kind.what, s.request.ranks, 0, s.in_place, !s.kind.v_form);
+  if (!refusal(*by, on).empty()) return;
+  if (const std::string why = too_many_steps(*by, on, bytes_of_a_step); !why.empty())
+    throw error(errc::out_of_memory, why);
+}
+
+}  // namespace
+
 study_result run_study(const study_scenario& scenario, const study_run_options& options) {
   if (!scenario.jobs.empty()) return run_jobs(scenario, options);
   if (!scenario.flow.nodes.empty()) return run_flow(scenario, options);
+  if (options.part == nullptr) refuse_too_long_score(scenario);
   return study_run{scenario, options}.run();
 }
 
