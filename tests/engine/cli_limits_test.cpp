@@ -88,6 +88,13 @@ TEST_CASE("verify with nothing to verify is a mistake, not \"all right\"") {
   CHECK((wish.out.find("0 scores") != 0));
 }
 
+TEST_CASE("explain --on: a score that is too large is a reason to reject, as others are") {
+  const outcome o = run("explain all_to_all --bytes 64K --on flat --set ranks=262144");
+  CHECK(o.code == 0);
+  check_says(o.out, "rejected: one_shot on 262144 ranks has about ");
+  check_says(o.out, "rejected: ring does not offer all_to_all");
+}
+
 TEST_CASE("a study whose score is too large is refused before its machine is made") {
   // The machine alone needs more than that.
   const outcome o = run("study '" + config_folder() + "studies/ring.toml' --set ranks=16777216", little_memory);

@@ -35,7 +35,8 @@ std::vector<modelled_candidate> explain_on(const study_scenario& call,
     } catch (const error& e) {
       // What others have written may be wrong, which is no matter of the rest.
       const bool wrong = e.code_value() == errc::bad_score && (c == nullptr || !is_built_in(*c));
-      if (e.code_value() != errc::unsupported && !wrong) throw;
+      const bool too_large = e.code_value() == errc::out_of_memory;  // its score, which this computer does not hold
+      if (e.code_value() != errc::unsupported && !too_large && !wrong) throw;
       row.why_rejected = e.what();
     }
     all.push_back(std::move(row));
