@@ -423,7 +423,10 @@ TEST_CASE(
   }
   CHECK(studied("all_to_all").rows.front().choreography == "grouped");
   const std::string nvls = "[study.nccl]\nnvls = true\n";
-  CHECK(studied("all_reduce", nvls).rows.back().choreography == "nvls_tree");
+  const study_result reducing = studied("all_reduce", nvls);
+  CHECK(reducing.rows.back().choreography == "nvls_tree");
+  CHECK(reducing.rows[1].cut.channels > 1);
+  CHECK(reducing.rows.back().cut.channels == 1);  // not those of the size before: NCCL's are not modelled there
   const study_result none = studied("all_reduce", nvls, false, "ranks = 16\n");  // of `flat`
   CHECK(says(none, "nccl: 64M: NVLS simple is skipped: nvls: it lets the switch inside a server reduce"));
   CHECK(none.rows.back().choreography == "ring");

@@ -238,7 +238,7 @@ private:
       way.protocols = {*by};
       // Of what a switch reduces NCCL's channels are not modelled. A tree's two halves are two of them, and one here.
       const int channels = row.algorithm == nccl_algorithm::tree ? (row.channels + 1) / 2 : row.channels;
-      if (!is_said("channels") && channels > 0) way.channels = channels;
+      way.channels = is_said("channels") || channels == 0 ? scenario_.channels : channels;
       take_up(way);
       remark(at + who + ", which its model says takes " + study_text::time_text(row.us) + " us" +
              (row.channels > 0 ? ", over " + plural(static_cast<std::size_t>(row.channels), "channel") : "") +
