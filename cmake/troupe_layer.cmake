@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# troupe_compile_together(<target> [APART <file or folder>...]): the sources of a folder, or of several small ones, become units of some eight
+# troupe_compile_together(<target> [APART <file or folder>...]): the sources of a folder, or of several small ones, become units of some ten
 # files, as most of the time goes into reading the same headers again. Only with TROUPE_UNITY. APART: files that share names inside anonymous namespaces with
 # their neighbours, each compiled by itself; so is what has compile options of its own.
 function(troupe_compile_together target)
@@ -35,7 +35,7 @@ function(troupe_compile_together target)
   foreach(group IN LISTS groups)
     list(LENGTH ${group} files)
     set(units 1)
-    set(room 8)
+    set(room 16)
     while(files GREATER room)
       math(EXPR units "${units} * 2")
       math(EXPR room "${room} * 2")

@@ -19,6 +19,8 @@
 #include "memory/tiers/card_memory.hpp"
 #include "topology/layout/layout.hpp"
 
+namespace card_actors_test {
+
 using namespace troupe;
 using namespace troupe::actors;
 
@@ -217,3 +219,5 @@ TEST_CASE_FIXTURE(card_of_two, "a core group that ends takes its L0 with it") {
   CHECK(text.find("core group 0.0.1 has ended") != std::string::npos);
   CHECK(order(ways.core_group_of(0), communicator(), 0, page).block != nullptr);
 }
+
+}  // namespace card_actors_test

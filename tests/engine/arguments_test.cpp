@@ -15,6 +15,8 @@
 #include <string>
 #include <vector>
 
+namespace arguments_test {
+
 using namespace troupe;
 using namespace std::chrono_literals;
 
@@ -202,3 +204,5 @@ TEST_CASE("options in braces, in every form") {
   CHECK(v == std::vector<int>(4, 7));
   CHECK(code_of([&] { comm.all_reduce(v, sum, {.choreography = "no such"}); }));
 }
+
+}  // namespace arguments_test

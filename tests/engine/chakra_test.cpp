@@ -13,6 +13,8 @@
 #include "tests/engine/program.hpp"
 #include "tests/seed.hpp"
 
+namespace chakra_test {
+
 using namespace troupe;
 
 namespace {
@@ -476,3 +478,5 @@ TEST_CASE("chakra: the program replays files, and writes them") {
   CHECK(run("replay " + goal + " " + name + ".0.et").err.find("files of one form") != std::string::npos);
   CHECK(run("replay " + name + ".0.et --flops much").err.find("no rate") != std::string::npos);
 }
+
+}  // namespace chakra_test

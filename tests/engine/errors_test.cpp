@@ -17,6 +17,7 @@
 namespace errors_test {
 
 using namespace engine_tests;
+using engine_tests::job;  // files that are compiled together with this one may bring troupe's, too
 using namespace std::chrono_literals;
 
 namespace {

@@ -10,6 +10,8 @@
 #include "engine/api/troupe.hpp"
 #include "engine/flow/flow.hpp"
 
+namespace flow_check_test {
+
 using namespace troupe;
 
 namespace {
@@ -253,3 +255,5 @@ TEST_CASE("a flow that was moved from says so") {
   moved.start();
   moved.wait();
 }
+
+}  // namespace flow_check_test

@@ -30,6 +30,7 @@
 namespace study_test {
 
 using namespace troupe;
+using troupe::job;  // files that are compiled together with this one may bring engine_tests', too
 using json = nlohmann::json;
 
 namespace {

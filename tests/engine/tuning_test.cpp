@@ -18,6 +18,8 @@
 #include "memory/error.hpp"
 #include "tests/seed.hpp"
 
+namespace tuning_test {
+
 using namespace troupe;
 
 namespace {
@@ -551,3 +553,5 @@ TEST_CASE("many ranks: how large a hierarchy is, is told from servers, not from 
     CHECK(tried >= 3);
   }
 }
+
+}  // namespace tuning_test

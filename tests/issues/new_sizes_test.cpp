@@ -13,6 +13,8 @@
 
 #include "tests/issues/heap_use.hpp"
 
+namespace new_sizes_test {
+
 using namespace troupe;
 
 namespace {
@@ -128,3 +130,5 @@ TEST_CASE("the largest block may be another rank's in every call") {
       });
     }
 }
+
+}  // namespace new_sizes_test

@@ -17,6 +17,8 @@
 #include <thread>
 #include <vector>
 
+namespace tier_heap_test {
+
 using namespace troupe;
 using memory_tests::below;
 using memory_tests::code_of;
@@ -440,3 +442,5 @@ TEST_CASE("heaps come and go while a thread that used them stays") {
     CHECK(heap.contains(block));
   }
 }
+
+}  // namespace tier_heap_test

@@ -16,6 +16,8 @@
 
 #include "tests/processes/processes.hpp"
 
+namespace tiers_test {
+
 using namespace process_tests;
 using troupe::communicator;
 using troupe::errc;
@@ -217,3 +219,5 @@ TEST_CASE("in tiers: a process that is killed is told to all survivors, in whate
       }
     }
 }
+
+}  // namespace tiers_test

@@ -15,7 +15,7 @@ namespace troupe {
 
 namespace {
 
-using json = nlohmann::ordered_json;
+using ordered_json = nlohmann::ordered_json;
 using op_kind_t = replay_operation::kind;
 
 /// Names of the page's kinds, by replay_operation::kind.
@@ -53,7 +53,7 @@ public:
     text_.back() = ']';
   }
 
-  json names() const {
+  ordered_json names() const {
     std::vector<std::string> all(names_.size());
     for (const auto& [name, number] : names_) all[number] = name;
     return all;
@@ -67,22 +67,22 @@ private:
 };
 
 std::string document(const replay_result& r, const replay_words& words, std::int64_t end_ps, const span_list& spans,
-                     json path) {
-  json actors = json::array();
+                     ordered_json path) {
+  ordered_json actors = ordered_json::array();
   for (std::size_t rank = 0; rank < r.what->ranks.size(); ++rank)
     actors.push_back({{"name", "rank " + std::to_string(rank)}, {"kind", "rank"}, {"rank", rank}});
-  const json whole{{"troupe_study", 1},
-                   {"title", words.title},
-                   {"about", words.about},
-                   {"timeline", true},
-                   {"scenario", path.empty() ? json::object() : json(r.scenario.as_said)},
-                   {"ranks", r.what->ranks.size()},
-                   {"end_ps", end_ps},
-                   {"span_kinds", page_kinds},
-                   {"span_names", spans.names()},
-                   {"actors", std::move(actors)},
-                   {"critical_path", std::move(path)},
-                   {"remarks", r.remarks}};
+  const ordered_json whole{{"troupe_study", 1},
+                           {"title", words.title},
+                           {"about", words.about},
+                           {"timeline", true},
+                           {"scenario", path.empty() ? ordered_json::object() : ordered_json(r.scenario.as_said)},
+                           {"ranks", r.what->ranks.size()},
+                           {"end_ps", end_ps},
+                           {"span_kinds", page_kinds},
+                           {"span_names", spans.names()},
+                           {"actors", std::move(actors)},
+                           {"critical_path", std::move(path)},
+                           {"remarks", r.remarks}};
   std::string text = whole.dump();
   text.back() = ',';
   if (!words.members.empty()) text += "\n" + words.members + ",";
@@ -110,7 +110,7 @@ std::string recorded_document(const replay_result& r) {
                   {trace_name(*r.what) + ", as it was recorded",
                    "A real run of " + plural(r.what->ranks.size(), "rank") +
                        ", by the wall clock: from when a call was made to when it returned, or was waited for."},
-                  r.what->recorded_end_ps(), spans, json::array());
+                  r.what->recorded_end_ps(), spans, ordered_json::array());
 }
 
 }  // namespace
@@ -121,7 +121,7 @@ std::string replay_document(const replay_result& r, const replay_words& words) {
     for (std::size_t i = 0; i < r.what->ranks[rank].operations.size(); ++i)
       if (const replay_span& s = r.outcome.spans[rank][i]; s.begin >= 0)
         spans.add(rank, i, s.begin, s.end, s.from == static_cast<rank_t>(rank) ? -1 : s.from);
-  json path = json::array();
+  ordered_json path = ordered_json::array();
   for (const replay_stretch& s : r.path)
     path.push_back({{"begin_ps", s.begin_ps},
                     {"end_ps", s.end_ps},
