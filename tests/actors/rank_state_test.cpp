@@ -19,6 +19,8 @@
 #include <utility>
 #include <vector>
 
+namespace rank_state_test {
+
 using namespace troupe;
 using namespace troupe::actors;
 using namespace std::chrono_literals;
@@ -1404,3 +1406,5 @@ TEST_CASE_FIXTURE(fixture, "shared spaces: a rank that has stopped can still be 
   rank.failed(0, why(), out);
   CHECK(spaces.enter(0, 1, 0, {}, 0, memory) != again);
 }
+
+}  // namespace rank_state_test

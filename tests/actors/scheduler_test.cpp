@@ -27,6 +27,8 @@
 #include <thread>
 #include <vector>
 
+namespace scheduler_test {
+
 using namespace troupe::actors;
 using namespace std::chrono_literals;
 using steady = std::chrono::steady_clock;
@@ -43,10 +45,14 @@ struct token_message {
 
 }  // namespace
 
+}  // namespace scheduler_test
+
 TROUPE_BEGIN_MESSAGES(scheduler_test, 200)
-TROUPE_LOCAL_MESSAGE(scheduler_test, task)
-TROUPE_LOCAL_MESSAGE(scheduler_test, token_message)
+TROUPE_LOCAL_MESSAGE(scheduler_test, scheduler_test::task)
+TROUPE_LOCAL_MESSAGE(scheduler_test, scheduler_test::token_message)
 TROUPE_END_MESSAGES(scheduler_test)
+
+namespace scheduler_test {
 
 namespace {
 
@@ -503,3 +509,5 @@ TEST_CASE("scheduler: of() refuses a system with another scheduler") {
   caf::actor_system system(config);
   CHECK_THROWS_AS(scheduler::of(system), std::logic_error);
 }
+
+}  // namespace scheduler_test

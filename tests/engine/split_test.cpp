@@ -7,7 +7,7 @@
 
 #include "tests/engine/jobs.hpp"
 
-using namespace engine_tests;
+namespace engine_tests::split_test {
 
 namespace {
 
@@ -193,3 +193,5 @@ TEST_CASE("a part is aborted without the whole") {
     world.barrier();
   });
 }
+
+}  // namespace engine_tests::split_test

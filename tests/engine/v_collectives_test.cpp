@@ -9,7 +9,7 @@
 #include "tests/engine/jobs.hpp"
 #include "tests/engine/small_operations.hpp"
 
-using namespace engine_tests;
+namespace engine_tests::v_collectives_test {
 
 namespace {
 
@@ -195,3 +195,5 @@ TEST_CASE("a repeated gather_v, or scatter_v, with a list of all counts at every
     CHECK(own == std::vector<std::int32_t>(counts[me], 7 + c.rank()));
   });
 }
+
+}  // namespace engine_tests::v_collectives_test

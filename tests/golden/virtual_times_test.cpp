@@ -10,6 +10,8 @@
 
 #include <bit>
 
+namespace virtual_times_test {
+
 using namespace troupe;
 
 namespace {
@@ -375,3 +377,5 @@ TEST_CASE("nvls: what passes the links to a switch that reduces, and the switch 
   CHECK_THROWS_WITH_AS(perform_virtually(s, shape, {}, none, by),
                        doctest::Contains("lets the switch of server 0 reduce"), error);
 }
+
+}  // namespace virtual_times_test

@@ -11,6 +11,8 @@
 
 #include "tests/lanes/explorer.hpp"
 
+namespace direct_model_test {
+
 namespace {
 
 struct rules {
@@ -221,3 +223,5 @@ TEST_CASE("model of the direct board: the explorer notices each rule that is mis
   CHECK(finds([](rules& r) { r.counts_then_looks = false; }));
   CHECK(finds([](rules& r) { r.counts_latest = false; }));
 }
+
+}  // namespace direct_model_test

@@ -15,7 +15,10 @@
 #include "tests/lanes/slot_helpers.hpp"
 #include "tests/seed.hpp"
 
+namespace direct_performer_test {
+
 using namespace slot_test;
+using slot_test::operation;  // not the rank's
 
 namespace {
 
@@ -633,3 +636,5 @@ TEST_CASE("direct: nobody touches the buffers of a rank that gave up") {
     CHECK(given_up > 0);
   }
 }
+
+}  // namespace direct_performer_test

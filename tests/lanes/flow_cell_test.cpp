@@ -18,6 +18,8 @@
 #include "memory/error.hpp"
 #include "tests/seed.hpp"
 
+namespace flow_cell_test {
+
 using namespace troupe;
 using namespace troupe::actors;
 
@@ -261,3 +263,5 @@ TEST_CASE("a run that no thread will turn any more is over at once") {
   CHECK(on.cells[0]->is_over());
   on.threads->stop();
 }
+
+}  // namespace flow_cell_test

@@ -15,6 +15,8 @@
 
 #include "tests/lanes/explorer.hpp"
 
+namespace gate_test {
+
 namespace {
 
 using troupe::gate;
@@ -210,3 +212,5 @@ TEST_CASE("gate: nobody who comes and goes all the time is inside after the end"
   CHECK(entered.load() >= rounds);
   CHECK(seen_gone.load() == 0);
 }
+
+}  // namespace gate_test

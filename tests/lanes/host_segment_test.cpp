@@ -22,6 +22,8 @@
 #include "memory/error.hpp"
 #include "tests/lanes/slot_helpers.hpp"
 
+namespace host_segment_test {
+
 using namespace slot_test;
 using troupe::actors::descriptor;
 using troupe::actors::host_segment;
@@ -328,3 +330,5 @@ TEST_CASE("why a process cannot copy any more its neighbours can tell, too") {
   shared->processes[1].refused = EMFILE;
   CHECK(other.why_refused().ends_with(", as that has found: Too many open files"));
 }
+
+}  // namespace host_segment_test

@@ -8,6 +8,8 @@
 
 #include "tests/seed.hpp"
 
+namespace operation_queue_test {
+
 using namespace troupe;
 using actors::operation;
 using actors::operation_ptr;
@@ -46,3 +48,5 @@ TEST_CASE("operation queue: first in, first out, and nothing that has left is ke
   queue.clear();
   CHECK(queue.empty());
 }
+
+}  // namespace operation_queue_test

@@ -14,6 +14,8 @@
 #include <utility>
 #include <vector>
 
+namespace parking_test {
+
 using namespace troupe::actors;
 using namespace std::chrono_literals;
 
@@ -223,3 +225,5 @@ TEST_CASE("idle_set: a push wakes one thread, and none while one searches") {
   CHECK(idle.stop_search());
   CHECK(idle.wakes() == 1);
 }
+
+}  // namespace parking_test

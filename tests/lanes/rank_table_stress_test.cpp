@@ -10,6 +10,8 @@
 #include "tests/lanes/ranks_on_threads.hpp"
 #include "tests/seed.hpp"
 
+namespace rank_table_stress_test {
+
 using namespace ranks_test;
 using namespace std::chrono_literals;
 
@@ -292,3 +294,5 @@ TEST_CASE("closing while callers come, wait, park and hand over: everything ends
     CHECK(unfinished == 0);
   }
 }
+
+}  // namespace rank_table_stress_test

@@ -9,6 +9,8 @@
 
 #include "tests/lanes/explorer.hpp"
 
+namespace sleep_model_test {
+
 namespace {
 
 /// How S1 and W3 come in an order that both ends see.
@@ -172,3 +174,5 @@ TEST_CASE("model of sleeping on the board: the explorer notices each rule that i
   CHECK(finds([](rules& r) { r.by = order::fences, r.writers_fence = false; }));
   CHECK(finds([](rules& r) { r.by = order::fences, r.fence = false; }));
 }
+
+}  // namespace sleep_model_test

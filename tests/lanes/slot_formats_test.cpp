@@ -13,7 +13,10 @@
 #include "tests/lanes/slot_helpers.hpp"
 #include "tests/seed.hpp"
 
+namespace slot_formats_test {
+
 using namespace slot_test;
+using slot_test::operation;  // not the rank's
 
 namespace {
 
@@ -133,3 +136,5 @@ TEST_CASE("torn writes: two threads, writers held up between halves, results sta
       CHECK(torn.load() >= rounds);
     }
 }
+
+}  // namespace slot_formats_test

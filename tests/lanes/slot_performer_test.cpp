@@ -11,7 +11,10 @@
 #include "tests/lanes/slot_helpers.hpp"
 #include "tests/seed.hpp"
 
+namespace slot_performer_test {
+
 using namespace slot_test;
+using slot_test::operation;  // not the rank's
 
 namespace {
 
@@ -575,3 +578,5 @@ TEST_CASE("slots: memory is laid down for pairs that speak, and a row of words f
   CHECK(board.bytes() - empty <= 6 * 1024);
   one.abandon();
 }
+
+}  // namespace slot_performer_test

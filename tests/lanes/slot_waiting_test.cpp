@@ -24,7 +24,10 @@
 #include "tests/lanes/slot_helpers.hpp"
 #include "tests/seed.hpp"
 
+namespace slot_waiting_test {
+
 using namespace slot_test;
+using slot_test::operation;  // not the rank's
 using namespace std::chrono_literals;
 
 namespace {
@@ -439,3 +442,5 @@ TEST_CASE("slots: a wait names the performer that met another call") {
   REQUIRE(result.index >= 0);
   CHECK(both[result.index]->suspect() == 1 - result.index);
 }
+
+}  // namespace slot_waiting_test

@@ -18,6 +18,8 @@
 #include "memory/error.hpp"
 #include "tests/certificates.hpp"
 
+namespace tls_test {
+
 using namespace troupe;
 using namespace troupe::actors;
 using certificate_tests::authority;
@@ -273,3 +275,5 @@ TEST_CASE("files that are none are named") {
   std::filesystem::permissions(good.key, std::filesystem::perms::group_read, std::filesystem::perm_options::add);
   CHECK(has(message_of(good), "is open to others than its owner"));
 }
+
+}  // namespace tls_test

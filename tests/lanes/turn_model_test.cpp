@@ -10,6 +10,8 @@
 
 #include "tests/lanes/explorer.hpp"
 
+namespace turn_model_test {
+
 namespace {
 
 struct rules {
@@ -376,3 +378,5 @@ TEST_CASE("model of the turn: what happens while a caller yields is the caller's
   CHECK(!explore(yield_rules{.says_left = false}).wrong.empty());
   CHECK(!explore(yield_rules{.returned_before_it = false}).wrong.empty());
 }
+
+}  // namespace turn_model_test

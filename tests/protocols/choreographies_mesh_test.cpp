@@ -21,6 +21,8 @@
 #include "tests/protocols/most_ranks.hpp"
 #include "topology/machine/shared_segment.hpp"
 
+namespace choreographies_mesh_test {
+
 using namespace troupe;
 namespace c = troupe::choreographies;
 
@@ -862,3 +864,5 @@ TEST_CASE("fused: no messages but the syncs, and out of the way before anybody m
   }
   CHECK(steps_of(write_score(c::fused, flat_stage(collective::all_reduce, 5)), 2, step_kind::reduce) == 4);
 }
+
+}  // namespace choreographies_mesh_test

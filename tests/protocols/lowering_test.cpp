@@ -17,6 +17,8 @@
 #include "tests/protocols/most_ranks.hpp"
 #include "tests/seed.hpp"
 
+namespace lowering_test {
+
 using namespace troupe;
 using namespace troupe::notation;
 
@@ -479,3 +481,5 @@ TEST_CASE("folding refuses what the verifier would have refused") {
   stuck.lane(1).from(0).recv(output[0]);
   CHECK(message_of([&] { fold_in_rank_order(stuck.finish()); }).find("can never run") != std::string::npos);
 }
+
+}  // namespace lowering_test

@@ -11,6 +11,8 @@
 #include <random>
 #include <set>
 
+namespace routes_test {
+
 using namespace troupe;
 
 namespace {
@@ -208,3 +210,5 @@ TEST_CASE("routes of a very large machine need no table") {
   CHECK(way.hops.size() == 5);
   CHECK(m.at(way.hops[3].id) == machine_element{element_kind::nic, 4095, 0, 0});
 }
+
+}  // namespace routes_test
