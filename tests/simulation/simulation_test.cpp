@@ -53,8 +53,7 @@ TEST_CASE("without faults nothing fails, whatever the ranks") {
   campaign_options o = seeds(1, 1500);
   o.limits.faults = parse_faults("none");
   o.limits.most_ranks = 8;
-  check_all_right(o);
-  CHECK(run_campaign(o).failed == 0);
+  CHECK(check_all_right(o).failed == 0);
 }
 
 TEST_CASE("looking at all buffers after every event finds nothing either") {
