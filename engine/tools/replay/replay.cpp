@@ -7,6 +7,7 @@
 #include <numeric>
 #include <optional>
 
+#include "engine/tools/study/parts.hpp"
 #include "memory/error.hpp"
 #include "memory/spelling.hpp"
 
@@ -67,7 +68,11 @@ class replay_planner {
 public:
   replay_planner(const study_scenario& s, const replay_request& how, const application& what,
                  const study_machine& machine, replay_result& into)
-      : scenario_(s), how_(how), what_(what), machine_(machine), into_(into) {}
+      : scenario_(s),
+        what_(what),
+        machine_(machine),
+        into_(into),
+        parts_(s, machine, how.progress, how.go_on, into.remarks) {}
 
   replay_trace plan() {
     replay_trace trace;
@@ -85,11 +90,9 @@ public:
 private:
   replay_group group_of(const application::collective& c) {
     const application::communicator& members = what_.communicators[c.communicator];
-    const hardware& on = machine_.on;
     replay_group made;
     made.ranks = members.ranks;
-    made.places = on.arrangement.size() == on.ranks ? on.arrangement.subset(members.ranks)
-                                                    : layout::flat(static_cast<int>(members.ranks.size()));
+    made.places = arrangement_of(machine_.on, members.ranks);
     if (meets(c, made)) return made;
     study_scenario one = scenario_;
     one.kind = c.what.kind;
@@ -99,23 +102,13 @@ private:
     one.reduction = c.what.reduction;
     one.root = c.what.root;
     if (!c.what.choreography.empty()) one.choreography = c.what.choreography;
-    const study_part part{&machine_, made.ranks, made.places, false};
-    study_run_options options;
-    options.part = &part;
-    if (!scores_) scores_ = scores_of(scenario_);
-    options.scores = scores_;
-    options.progress = how_.progress;
-    options.go_on = how_.go_on;
     try {
-      study_result planned = c.what.choreography.empty() ? run_as_wished(one, options) : run_study(one, options);
-      study_row& row = planned.rows.at(0);
+      const study_row row =
+          parts_.plan(one, {.ranks = made.ranks, .places = made.places, .wished = c.what.choreography.empty()});
       made.call = row.call;
       made.call.shape.counts = c.what.counts;  // the study's own are gone
       kept_.push_back(row.notes);
       into_.groups.push_back({c.communicator, c.what, row.bytes, row.choreography, row.protocol, row.cut, 0, {}, {}});
-      for (const std::string& remark : planned.remarks)
-        if (std::find(into_.remarks.begin(), into_.remarks.end(), remark) == into_.remarks.end())
-          into_.remarks.push_back(remark);
     } catch (const error& e) {
       throw error(e.code_value(), name(c.what.kind) + " of communicator " + members.name + ": " + e.what());
     }
@@ -151,11 +144,10 @@ private:
   }
 
   const study_scenario& scenario_;
-  const replay_request& how_;
   const application& what_;
   const study_machine& machine_;
   replay_result& into_;
-  std::shared_ptr<score_library> scores_;  ///< made when a collective is planned
+  part_studies parts_;
   std::vector<std::shared_ptr<const score>> kept_;
 };
 

@@ -2,7 +2,9 @@
 // A scenario with a flow → a result: how its collectives are performed at each size, and the replay of all tiles.
 #include <algorithm>
 #include <chrono>
+#include <numeric>
 
+#include "engine/tools/study/parts.hpp"
 #include "engine/tools/study/study.hpp"
 #include "memory/error.hpp"
 #include "memory/spelling.hpp"
@@ -22,7 +24,10 @@ constexpr std::size_t most_flow_operations = 8'000'000;
 class flow_run {
 public:
   flow_run(const study_scenario& scenario, const study_run_options& options)
-      : scenario_(scenario), options_(options), machine_(study_machine_of(scenario)) {
+      : scenario_(scenario),
+        options_(options),
+        machine_(study_machine_of(scenario)),
+        parts_(scenario, machine_, options.progress, options.go_on, result_.remarks) {
     result_.scenario = scenario;
     result_.on = std::make_shared<const hardware>(machine_.on);
     check_machine();
@@ -136,20 +141,11 @@ private:
     one.sizes = {size};
     one.choreography = n.choreography;
     one.channels = n.channels;
-    std::vector<int> all;
-    for (int r = 0; r < on().ranks; ++r) all.push_back(r);
-    const study_part part{&machine_, all,
-                          on().arrangement.size() == on().ranks ? on().arrangement : layout::flat(on().ranks), false};
-    study_run_options how;
-    how.part = &part;
-    if (!scores_) scores_ = scores_of(scenario_);
-    how.scores = scores_;
-    how.progress = options_.progress;
-    how.go_on = options_.go_on;
+    std::vector<int> all(static_cast<std::size_t>(on().ranks));
+    std::iota(all.begin(), all.end(), 0);
     try {
-      const study_result alone = run_study(one, how);
-      const study_row& row = alone.rows.at(0);
-      for (const std::string& remark : alone.remarks) note(n.name + ": " + remark);
+      const study_row row =
+          parts_.plan(one, {.ranks = all, .places = arrangement_of(on(), all), .whose_remarks = n.name + ": "});
       into.choreography += (into.choreography.empty() ? "" : "; ") + row.choreography;
       into.protocol = row.protocol;
       into.cut = row.cut;
@@ -171,16 +167,12 @@ private:
       if (const verdict v = verify(lower_syncs(*parts)); !v.ok())
         throw error(errc::bad_score, "in parts it does not verify: " + to_string(*v.first_fault));
     } else {
-      note(n.name + ": not verified with so many parts (" + plural(step_total(*parts), "step") +
-           "); the same partition is verified for fewer");
+      say_once(result_.remarks, n.name + ": not verified with so many parts (" + plural(step_total(*parts), "step") +
+                                    "); the same partition is verified for fewer");
     }
     made.notes = std::move(parts);
     made.call.notes = made.notes.get();
     made.call.options.by = performed_by::player;
-  }
-
-  void note(const std::string& remark) {
-    if (std::ranges::find(result_.remarks, remark) == result_.remarks.end()) result_.remarks.push_back(remark);
   }
 
   // -- what nodes did -------------------------------------------------------------------------------------------------
@@ -240,8 +232,8 @@ private:
   const study_scenario& scenario_;
   const study_run_options& options_;
   const study_machine machine_;
-  std::shared_ptr<score_library> scores_;
   study_result result_;
+  part_studies parts_;
 };
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "actors/virtual/offload_run.hpp"
+#include "engine/tools/study/parts.hpp"
 #include "engine/tools/study/study.hpp"
 #include "memory/error.hpp"
 #include "memory/spelling.hpp"
@@ -94,8 +95,7 @@ layout places_of(const study_job& j, const hardware& on, const std::vector<int>&
                  std::to_string(ranks.size()));
     return own;
   }
-  return on.arrangement.size() == on.ranks ? on.arrangement.subset(ranks)
-                                           : layout::flat(static_cast<int>(ranks.size()));
+  return arrangement_of(on, ranks);
 }
 
 class job_run {
@@ -110,8 +110,8 @@ public:
     result.scenario = scenario_;
     result.on = on_;
     place_all();
-    scores_ = scores_of(scenario_);
-    for (std::size_t i = 0; i < scenario_.jobs.size(); ++i) plan(i, result);
+    part_studies parts{scenario_, machine_, options_.progress, options_.go_on, result.remarks};
+    for (std::size_t i = 0; i < scenario_.jobs.size(); ++i) plan(i, parts, result);
     const auto begin = std::chrono::steady_clock::now();
     if (options_.progress) options_.progress("all jobs together");
     result.together = perform(jobs_);
@@ -151,7 +151,7 @@ private:
   }
 
   /// As the study of that collective alone would perform it. Copies of a job are performed alike.
-  void plan(std::size_t index, study_result& result) {
+  void plan(std::size_t index, part_studies& parts, study_result& result) {
     const study_job& j = scenario_.jobs[index];
     if (const std::string why = why_no_protocol(*on_, j.protocol); !why.empty()) {
       if (j.places.contains("protocol")) refuse(j, "protocol", why);
@@ -172,21 +172,14 @@ private:
       one.type = j.type;
       one.reduction = j.reduction;
       one.root = has_root(c.kind.what) ? j.root : 0;
-      const study_part part{&machine_, into.ranks, into.places, into.by_nics};
-      study_run_options how = options_;
-      how.part = &part;
-      how.scores = scores_;
-      how.record = study_run_options::recorded::none;
       try {
-        study_result planned = c.choreography.empty() ? run_as_wished(one, how) : run_study(one, how);
-        study_row& best = planned.rows.at(0);
+        const study_row best = parts.plan(
+            one,
+            {.ranks = into.ranks, .places = into.places, .by_nics = into.by_nics, .wished = c.choreography.empty()});
         row.calls.push_back(
             {c, best.bytes, best.choreography, best.protocol, best.cut, best.verified, best.bound_us(), {}, {}});
         into.calls.push_back(best.call);
         kept_.push_back(best.notes);
-        for (const std::string& remark : planned.remarks)
-          if (std::find(result.remarks.begin(), result.remarks.end(), remark) == result.remarks.end())
-            result.remarks.push_back(remark);
       } catch (const error& why) {
         const auto line = j.places.find("calls");
         throw error(why.code_value(), (line == j.places.end() ? j.place : line->second) + ": " + j.name + ": " +
@@ -268,7 +261,6 @@ private:
 
   const study_scenario& scenario_;
   const study_run_options& options_;
-  std::shared_ptr<score_library> scores_;
   study_machine machine_;
   std::shared_ptr<const hardware> on_;
   std::vector<virtual_job> jobs_;

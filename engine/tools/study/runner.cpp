@@ -4,27 +4,22 @@
 #include <bit>
 #include <chrono>
 #include <cmath>
-#include <future>
 #include <limits>
 #include <numeric>
 #include <optional>
 #include <random>
-#include <tuple>
 #include <utility>
 
 #include "actors/virtual/offload_run.hpp"
-#include "engine/planning/cost_model.hpp"
-#include "engine/planning/nccl_selection.hpp"
 #include "engine/planning/score_library.hpp"
 #include "engine/tools/extent.hpp"
 #include "engine/tools/study/bounds.hpp"
+#include "engine/tools/study/prepared_scores.hpp"
 #include "engine/tools/study/real_buffers.hpp"
+#include "engine/tools/study/selection.hpp"
 #include "engine/tools/study/study.hpp"
 #include "engine/tools/study/text.hpp"
-#include "engine/tools/study/this_machine.hpp"
 #include "memory/error.hpp"
-#include "protocols/lower/lowering.hpp"
-#include "protocols/verify/verifier.hpp"
 #include "topology/machine/discovery.hpp"
 
 namespace troupe {
@@ -33,16 +28,8 @@ namespace {
 
 using clock_type = std::chrono::steady_clock;
 
-/// Steps up to which a score is verified before it is performed: about a second of the verifier, whose memory grows with ranks ×
-/// steps.
-constexpr std::size_t most_verified_steps = 200'000;
-constexpr int most_verified_ranks = 256;
-/// A score with fewer steps is verified in less time than a thread takes to begin and end.
-constexpr std::size_t least_steps_for_a_thread = 2'000;
 /// A recording takes about 400 bytes a step.
 constexpr std::uint64_t most_recorded_steps = 500'000;
-/// `auto` looks for the fastest of all; a choreography that needs more steps than this is left out where another one can.
-constexpr std::size_t most_steps_of_a_candidate = 20'000'000;
 /// Elements: shorter slices of a cell are not tried …
 constexpr std::uint64_t least_sliced = 256;
 /// … nor runs with more steps than this, of which each is to be a matter of a second or two.
@@ -79,13 +66,14 @@ public:
                 ? study_machine{part_of(o.part->machine->on, o.part->ranks, o.part->places), o.part->machine->rates, {}}
                 : study_machine_of(s)),
         on_(std::make_shared<hardware>(machine_.on)),
-        library_(o.scores ? o.scores : scores_of(s)) {
+        library_(o.scores ? o.scores : scores_of(s)),
+        scores_(s, *on_, *library_, remarks_) {
     if (has_root(s.kind.what) && s.root >= on_->ranks)
       throw error(errc::bad_config, said_at(s, "study.root") + "study.root: there is no rank " +
                                         std::to_string(s.root) + "; ranks are 0 to " + std::to_string(on_->ranks - 1));
     late_ = skew_of(s, on_->ranks);
     check_counts();
-    find_protocols();
+    selection_.emplace(s, *on_, *library_, scores_, remarks_);
   }
 
   study_result run() {
@@ -93,14 +81,10 @@ public:
     result.scenario = scenario_;
     result.on = on_;
     if (!scenario_.sizes.empty()) result.shown = options_.at ? place_of(*options_.at) : scenario_.sizes.size() - 1;
-    std::vector<std::string> names;
-    const bool as_hccl = scenario_.choreography == "hccl", as_nccl = scenario_.choreography == "nccl";
-    if (!as_hccl && !as_nccl) names = candidates(scenario_.choreography);
-    for (std::size_t i = 0; i < scenario_.sizes.size(); ++i) {
-      if (as_hccl) names = select_as_hccl(scenario_.sizes[i]);
-      if (as_nccl) names = select_as_nccl(scenario_.sizes[i]);
-      result.rows.push_back(best_row(scenario_.sizes[i], names));
-      as_performed_.push_back(now_);
+    for (const std::size_t size : scenario_.sizes) {
+      const std::vector<std::string> names = selection_->select(shape_at(size).bytes);
+      result.rows.push_back(best_row(size, names));
+      as_performed_.push_back(scores_.way());
     }
     record(result);
     result.remarks = remarks_;
@@ -108,50 +92,12 @@ public:
   }
 
 private:
-  /// A score as it is performed.
-  struct prepared {
-    std::string choreography;
-    bool one_cell = false;
-    bool through_scratch = false;
-    std::shared_ptr<const score> notes;
-    std::size_t steps = 0;
-    bool verified = false;                             ///< unless …
-    std::shared_future<std::optional<fault>> proof{};  ///< … this finds a fault, which confirm() throws
-  };
   /// One way to perform a size.
   struct attempt {
-    std::shared_ptr<const prepared> what;
+    std::shared_ptr<const prepared_score> what;
     protocol_costs protocol;
     cutting cut;
   };
-
-  /// What changes from size to size where somebody selects.
-  struct performing {
-    bool through_scratch = false;
-    std::uint64_t chunk_bytes = 0;
-    int channels = 1;
-    std::vector<protocol_costs> protocols;  ///< that are tried
-  };
-
-  /// What is kept of scores is as the protocols that were tried allow.
-  void take_up(const performing& way) {
-    if (!std::ranges::equal(way.protocols, now_.protocols, {}, &protocol_costs::name, &protocol_costs::name))
-      kept_.clear(), kept_steps_ = 0;
-    now_ = way;
-  }
-  bool is_said(const char* key) const { return scenario_.as_said.contains(std::string{"study."} + key); }
-
-  void find_protocols() {
-    const bool any = scenario_.protocol == "auto" || (scenario_.choreography == "nccl" && !is_said("protocol"));
-    for (const protocol_costs& p : on_->protocols)
-      if (any || scenario_.protocol == p.name) now_.protocols.push_back(p);
-    if (now_.protocols.empty())
-      throw error(errc::bad_config, said_at(scenario_, "study.protocol") +
-                                        "study.protocol: " + why_no_protocol(*on_, scenario_.protocol));
-    if (scenario_.credits > 0)
-      for (protocol_costs& p : now_.protocols) p.slots = scenario_.credits;
-    protocols_ = now_.protocols;
-  }
 
   void check_counts() const {
     const std::size_t n = static_cast<std::size_t>(on_->ranks), given = scenario_.counts.size();
@@ -178,203 +124,6 @@ private:
                                          "; use fewer ranks, smaller sizes, or payload = \"none\"");
   }
 
-  stage stage_of() const {
-    stage on;
-    on.what = scenario_.kind.what;
-    on.ranks = on_->ranks;
-    on.root = has_root(on.what) ? scenario_.root : 0;
-    on.in_place = scenario_.in_place;
-    on.uniform = !scenario_.kind.v_form;
-    on.placement = on_->arrangement.size() == on_->ranks ? on_->arrangement : layout::flat(on_->ranks);
-    on.streams = scenario_.streams;
-    on.through_scratch = now_.through_scratch;
-    return on;
-  }
-
-  std::vector<std::string> select_as_hccl(std::size_t bytes) {
-    const job_shape shape = shape_at(bytes);
-    hccl_case asked = scenario_.hccl;
-    asked.places = stage_of().placement;
-    asked.bytes = shape.bytes;
-    if (asked.places.is_flat()) asked.places = layout::grid(1, on_->ranks);
-    const hccl_choice choice = troupe::select_as_hccl(asked, scenario_.streams);
-    now_.through_scratch = scenario_.through_scratch || choice.through_scratch;
-    now_.chunk_bytes = scenario_.chunk_bytes > 0 ? scenario_.chunk_bytes : choice.chunk_bytes;
-    remark("hccl: " + bytes_text(shape.bytes) + ": " + std::string{name(choice.algorithm)} + " by rule " +
-           std::to_string(choice.rule) + " (" + choice.why + (choice.through_scratch ? "; BCopy" : "") +
-           "), performed by " + choice.choreography);
-    for (const std::string& line : choice.path)
-      if (line.starts_with("level")) remark("hccl: " + bytes_text(shape.bytes) + ": " + line);
-    return candidates(choice.choreography);
-  }
-
-  /// The fastest by its tuning model of those that somebody performs here. What the study says of protocol and channels is stronger.
-  std::vector<std::string> select_as_nccl(std::size_t bytes) {
-    const job_shape shape = shape_at(bytes);
-    const std::string at = "nccl: " + bytes_text(shape.bytes) + ": ";
-    if (scenario_.kind.what == collective::all_to_all) {
-      remark("nccl: a group of sends and receives, performed by grouped");
-      return candidates("grouped");
-    }
-    const nccl_choice choice = troupe::select_as_nccl({.places = stage_of().placement,
-                                                       .what = scenario_.kind.what,
-                                                       .bytes = shape.bytes,
-                                                       .type = scenario_.type,
-                                                       .op = scenario_.reduction.kind,
-                                                       .machine = scenario_.nccl,
-                                                       .tree = {}});
-    for (const std::size_t i : choice.order) {
-      const nccl_row& row = choice.rows[i];
-      const auto by = std::ranges::find(protocols_, name(row.how), &protocol_costs::name);
-      if (by == protocols_.end() && is_said("protocol") && scenario_.protocol != "auto") continue;
-      const std::string who = std::string{name(row.algorithm)} + ' ' + std::string{name(row.how)};
-      const std::string why = by == protocols_.end() ? "the machine has no protocol " + std::string{name(row.how)}
-                                                     : why_not_as_nccl(row.choreography, *by);
-      if (!why.empty()) {
-        remark(at + who + " is skipped: " + why);
-        continue;
-      }
-      performing way = now_;
-      way.protocols = {*by};
-      // Of what a switch reduces NCCL's channels are not modelled. A tree's two halves are two of them, and one here.
-      const int channels = row.algorithm == nccl_algorithm::tree ? (row.channels + 1) / 2 : row.channels;
-      way.channels = is_said("channels") || channels == 0 ? scenario_.channels : channels;
-      take_up(way);
-      remark(at + who + ", which its model says takes " + study_text::time_text(row.us) + " us" +
-             (row.channels > 0 ? ", over " + plural(static_cast<std::size_t>(row.channels), "channel") : "") +
-             ", performed by " + row.choreography);
-      return {row.choreography};
-    }
-    throw error(errc::unsupported, "nobody performs here what NCCL would take for " + name(scenario_.kind) + " of " +
-                                       bytes_text(shape.bytes) + (remarks_.empty() ? "" : "; " + remarks_.back()));
-  }
-
-  std::string why_not_as_nccl(const std::string& choreography, const protocol_costs& by) {
-    if (choreography.empty()) return "nobody performs it";
-    if (!library_->offers(choreography, scenario_.kind.what))
-      return choreography + " does not offer " + name(scenario_.kind);
-    if (const std::string why = library_->refusal(choreography, stage_of()); !why.empty())
-      return choreography + ": " + why;
-    return why_not_by_switches(choreography, by);
-  }
-
-  std::vector<std::string> candidates(const std::string& wanted) {
-    const stage on = stage_of();
-    if (wanted != "auto") {
-      if (!library_->offers(wanted, on.what))
-        throw error(errc::unsupported, wanted + " does not offer " + name(scenario_.kind));
-      if (const std::string why = library_->refusal(wanted, on); !why.empty())
-        throw error(errc::unsupported, wanted + " cannot perform " + name(scenario_.kind) + " here: " + why);
-      return {wanted};
-    }
-    std::vector<std::string> able;
-    for (const std::string& n : library_->names()) {
-      if (!library_->offers(n, on.what) || !library_->refusal(n, on).empty()) continue;
-      const choreography* c = find_choreography(n);
-      if (c != nullptr && guessed_steps(*c, on) > static_cast<double>(most_steps_of_a_candidate)) {
-        remark("auto: " + n + " is left out, its score would have over " +
-               std::to_string(most_steps_of_a_candidate / 1'000'000) + " million steps; name it to try it");
-        continue;
-      }
-      able.push_back(n);
-    }
-    if (able.empty()) throw error(errc::unsupported, "no choreography can perform " + name(scenario_.kind) + " here");
-    return able;
-  }
-
-  /// Sizes, protocols and jobs that it holds for alike say it once.
-  void remark(const std::string& text) {
-    if (std::ranges::find(remarks_, text) == remarks_.end()) remarks_.push_back(text);
-  }
-
-  // -- scores ---------------------------------------------------------------------------------------------------------
-
-  std::shared_ptr<const prepared> prepare(const std::string& choreography, bool one_cell, int slices) {
-    for (const auto& p : kept_)
-      if (p->choreography == choreography && p->one_cell == one_cell && p->through_scratch == now_.through_scratch)
-        return p;
-    auto made = std::make_shared<prepared>();
-    made->choreography = choreography;
-    made->one_cell = one_cell;
-    made->through_scratch = now_.through_scratch;
-    score s = write(choreography, one_cell);
-    made->steps = step_total(s);
-    made->notes = std::make_shared<const score>(std::move(s));
-    verify_if_small(*made, slices);
-    kept_steps_ += made->steps;
-    if (kept_steps_ > most_steps_of_a_candidate) kept_.clear(), kept_steps_ = made->steps;
-    kept_.push_back(made);
-    return made;
-  }
-
-  score write(const std::string& choreography, bool one_cell) {
-    stage on = stage_of();
-    on.contiguous = scenario_.contiguous && !one_cell;
-    const troupe::choreography* built_in = find_choreography(choreography);
-    score s;
-    if (built_in == nullptr || scenario_.score_files.find(choreography) != scenario_.score_files.end()) {
-      s = library_->as_written(choreography);
-    } else {
-      if (const std::string why = too_many_steps(*built_in, on, bytes_of_a_step); !why.empty())
-        throw error(errc::out_of_memory, why);
-      s = write_score(*built_in, on);
-      if (!is_built_in(*built_in)) check_others(s, choreography);
-    }
-    s.choreography = choreography;
-    const bool keeps_syncs = on_->host.sync.count() >= 0;
-    if (!keeps_syncs) s = lower_syncs(std::move(s));
-    if (one_cell) s = one_cell_per_step(std::move(s));
-    for (const protocol_costs& p : now_.protocols)
-      if (p.slots == 1) return pace_sends(s, 1);
-    return s;
-  }
-
-  /// Before anything takes the indices of a score for granted that somebody else has written.
-  static void check_others(const score& s, const std::string& choreography) {
-    if (const verdict v = verify(lower_syncs(s)); !v.ok())
-      throw error(errc::bad_score, choreography + " does not verify: " + to_string(*v.first_fault));
-  }
-
-  bool is_ours(const std::string& choreography) const {
-    const troupe::choreography* const by = find_choreography(choreography);
-    return by != nullptr && is_built_in(*by);
-  }
-
-  void verify_if_small(prepared& p, int slices) {
-    int credits = now_.protocols.front().slots;
-    for (const protocol_costs& c : now_.protocols) credits = std::min(credits, c.slots);
-    const int ranks = p.notes->ranks;
-    const performing_limits limits{credits, std::min(slices, 3)};
-    if (p.steps * static_cast<std::size_t>(slices) > most_verified_steps || ranks > most_verified_ranks ||
-        is_too_large(*p.notes, limits)) {
-      remark(p.choreography + ": not verified at this size (" + plural(static_cast<std::size_t>(ranks), "rank") + ", " +
-             plural(p.steps, "step") +
-             (is_ours(p.choreography)
-                  ? "); the same generator is verified for smaller numbers of ranks"
-                  : "); it was as it was written, but not with the slices and credits of this study"));
-      return;
-    }
-    p.verified = true;
-    const bool meanwhile = may_be_performed_meanwhile(p);
-    p.proof =
-        std::async(meanwhile ? std::launch::async | std::launch::deferred : std::launch::deferred,
-                   [notes = p.notes, limits, keeps_syncs = on_->host.sync.count() >= 0] {
-                     return (keeps_syncs ? verify(lower_syncs(*notes), limits) : verify(*notes, limits)).first_fault;
-                   });
-    if (!meanwhile) confirm(p);
-  }
-
-  /// Somebody else's score may do anything before it is verified.
-  bool may_be_performed_meanwhile(const prepared& p) const {
-    return p.steps >= least_steps_for_a_thread && is_ours(p.choreography);
-  }
-
-  static void confirm(const prepared& p) {
-    if (!p.verified) return;
-    if (const std::optional<fault>& wrong = p.proof.get())
-      throw error(errc::bad_score, p.choreography + ": " + to_string(*wrong));
-  }
-
   // -- rows -----------------------------------------------------------------------------------------------------------
 
   job_shape shape_at(std::size_t bytes) const {
@@ -398,10 +147,10 @@ private:
   /// How often cells are cut so that no chunk is larger than the protocol's slot.
   int slices_of(const score& notes, const job_shape& shape, const protocol_costs& protocol) const {
     if (scenario_.slices > 0) return scenario_.slices;
-    const std::uint64_t limit = now_.chunk_bytes > 0 ? now_.chunk_bytes : protocol.slot_payload;
+    const std::uint64_t limit = way().chunk_bytes > 0 ? way().chunk_bytes : protocol.slot_payload;
     if (limit == 0) return 1;
     const std::uint64_t block = shape.count * size_of(scenario_.type);
-    const std::uint64_t cells = static_cast<std::uint64_t>(notes.parts) * static_cast<std::uint64_t>(now_.channels);
+    const std::uint64_t cells = static_cast<std::uint64_t>(notes.parts) * static_cast<std::uint64_t>(way().channels);
     return static_cast<int>(std::clamp<std::uint64_t>((block / cells + limit - 1) / limit, 1, 1 << 20));
   }
 
@@ -425,9 +174,9 @@ private:
     on_->losses = losses;
     const auto is_later = [&](const rank_loss& l) { return l.at_ps > whole.outcome.end_ps; };
     if (std::ranges::all_of(losses, is_later)) return whole;
-    remark(bytes_text(bytes) + ": if nobody were lost, " + whole.choreography + " would take " +
-           study_text::time_text(whole.time_us) + " us");
-    for (const protocol_costs& p : now_.protocols)
+    say_once(remarks_, bytes_text(bytes) + ": if nobody were lost, " + whole.choreography + " would take " +
+                           study_text::time_text(whole.time_us) + " us");
+    for (const protocol_costs& p : way().protocols)
       if (p.name == whole.protocol)
         return row_of(attempt_of(whole.choreography, p, shape_at(bytes), whole.cut.slices), shape_at(bytes), nullptr);
     return whole;
@@ -440,12 +189,12 @@ private:
     study_row best;
     std::string why_not;
     for (const std::string& n : names)
-      for (const protocol_costs& p : now_.protocols) {
+      for (const protocol_costs& p : way().protocols) {
         if (options_.go_on && !options_.go_on()) throw error(errc::cancelled, "interrupted");
         if (options_.progress) options_.progress(n + ", " + p.name + ", " + bytes_text(bytes));
         try {
-          if (std::string why = why_not_by_switches(n, p); !why.empty()) {
-            if (now_.protocols.size() == 1) throw error(errc::unsupported, why);
+          if (std::string why = scores_.why_not_by_switches(n, p); !why.empty()) {
+            if (way().protocols.size() == 1) throw error(errc::unsupported, why);
             continue;
           }
           study_row row = best_cut_of(n, p, shape, best.choreography.empty() ? never : best.time_us);
@@ -453,21 +202,13 @@ private:
         } catch (const error& wrong) {
           if (scenario_.choreography != "auto" || wrong.code_value() == errc::cancelled) throw;
           why_not = n + ": " + wrong.what();
-          if (wrong.code_value() != errc::unsupported) remark("auto: " + n + " is left out, " + wrong.what());
+          if (wrong.code_value() != errc::unsupported)
+            say_once(remarks_, "auto: " + n + " is left out, " + wrong.what());
         }
       }
     if (best.choreography.empty())
       throw error(errc::unsupported, "no choreography can perform " + name(scenario_.kind) + " here; " + why_not);
     return best;
-  }
-
-  /// LL and LL128 write a flag into every line, and a switch that adds up lines would add up their flags, too; NCCL's NVLS and CollNet go by
-  /// Simple alone.
-  std::string why_not_by_switches(const std::string& choreography, const protocol_costs& protocol) {
-    if (on_->switches.empty() || protocol.wire == protocol.payload) return {};
-    if (prepare(choreography, cut_by_all(), 1)->notes->switches.empty()) return {};
-    return "by " + protocol.name + " there is a flag in every line, and the switches that reduce for " + choreography +
-           " would add them up; take simple";
   }
 
   /// `auto` begins with as many slices as the protocol's slots ask for, and tries the powers of two above. Along them a time falls and then
@@ -499,15 +240,15 @@ private:
   /// is cut depends on the ranks' counts.
   std::vector<int> finer_cuts(const attempt& whole, const job_shape& shape) {
     std::vector<int> cuts;
-    if (scenario_.choreography != "auto" || scenario_.slices > 0 || now_.chunk_bytes > 0 || on_->nics ||
+    if (scenario_.choreography != "auto" || scenario_.slices > 0 || way().chunk_bytes > 0 || on_->nics ||
         scenario_.kind.v_form)
       return cuts;
-    const auto channels = static_cast<std::uint64_t>(now_.channels);
+    const auto channels = static_cast<std::uint64_t>(way().channels);
     const std::uint64_t cells = static_cast<std::uint64_t>(whole.what->notes->parts) * channels;
     const std::uint64_t first = 2 * std::bit_floor(static_cast<std::uint64_t>(whole.cut.slices));
     const std::uint64_t longest = shape.count / cells / least_sliced;
     if (first > longest) return cuts;
-    const std::size_t steps = prepare(whole.what->choreography, true, 2)->steps;
+    const std::size_t steps = scores_.prepare(whole.what->choreography, true, 2)->steps;
     const std::uint64_t most = std::min(longest, most_sliced_steps / std::max<std::uint64_t>(1, steps * channels));
     for (std::uint64_t n = first; n <= most; n *= 2) cuts.push_back(static_cast<int>(n));
     return cuts;
@@ -524,17 +265,15 @@ private:
     return most;
   }
 
-  bool cut_by_all() const { return now_.channels > 1 || scenario_.kind.v_form || scenario_.slices > 1; }
-
   /// @param slices 0: as the protocol's slots ask for
   attempt attempt_of(const std::string& choreography, const protocol_costs& protocol, const job_shape& shape,
                      int slices = 0) {
     attempt a;
     a.protocol = protocol;
-    a.cut.channels = now_.channels;
-    a.what = prepare(choreography, cut_by_all(), 1);
+    a.cut.channels = way().channels;
+    a.what = scores_.prepare(choreography, scores_.cut_by_all(), 1);
     a.cut.slices = slices > 0 ? slices : slices_of(*a.what->notes, shape, protocol);
-    if (a.cut.slices > 1 && !a.what->one_cell) a.what = prepare(choreography, true, std::min(a.cut.slices, 3));
+    if (a.cut.slices > 1 && !a.what->one_cell) a.what = scores_.prepare(choreography, true, std::min(a.cut.slices, 3));
     return a;
   }
 
@@ -543,10 +282,10 @@ private:
   study_row row_of(const attempt& a, const job_shape& shape, virtual_recording* recording, double limit = never) {
     try {
       study_row row = perform(a, shape, recording, limit);
-      confirm(*a.what);
+      prepared_scores::confirm(*a.what);
       return row;
     } catch (const error& wrong) {
-      if (wrong.code_value() != errc::cancelled) confirm(*a.what);
+      if (wrong.code_value() != errc::cancelled) prepared_scores::confirm(*a.what);
       throw;
     }
   }
@@ -627,6 +366,8 @@ private:
     return made;
   }
 
+  const study_way& way() const { return scores_.way(); }
+
   std::size_t place_of(std::size_t bytes) const {
     const auto at = std::find(scenario_.sizes.begin(), scenario_.sizes.end(), bytes);
     if (at != scenario_.sizes.end()) return static_cast<std::size_t>(at - scenario_.sizes.begin());
@@ -640,14 +381,16 @@ private:
     using recorded = study_run_options::recorded;
     if (options_.record == recorded::none || result.rows.empty()) return;
     if (on_->nics) {
-      remark(
+      say_once(
+          remarks_,
           "not recorded: what NICs do is not; there are spans, moves and the critical path where hosts' ranks perform");
       return;
     }
     std::uint64_t steps = result.shown_row()->outcome.steps;
     if (steps > most_recorded_steps) {
-      remark("not recorded: " + std::to_string(steps) + " steps are more than " + std::to_string(most_recorded_steps) +
-             "; spans, moves and the critical path are for smaller runs");
+      say_once(remarks_, "not recorded: " + std::to_string(steps) + " steps are more than " +
+                             std::to_string(most_recorded_steps) +
+                             "; spans, moves and the critical path are for smaller runs");
       steps = 0;
     } else {
       record(result, result.shown);
@@ -664,17 +407,17 @@ private:
       record(result, i);
     }
     if (!left_out.empty())
-      remark("not recorded: " + left_out + ", as all sizes together have more than " +
-             std::to_string(most_recorded_steps) + " steps; take fewer sizes, or name one with --at");
+      say_once(remarks_, "not recorded: " + left_out + ", as all sizes together have more than " +
+                             std::to_string(most_recorded_steps) + " steps; take fewer sizes, or name one with --at");
   }
 
   /// Performs the row once more, and remembers. Runs are alike, so it is the same run.
   void record(study_result& result, std::size_t i) {
     study_row& row = result.rows[i];
     const job_shape shape = shape_at(scenario_.sizes[i]);
-    take_up(as_performed_[i]);
+    scores_.take_up(as_performed_[i]);
     set_rates(shape);
-    for (const protocol_costs& p : now_.protocols) {
+    for (const protocol_costs& p : way().protocols) {
       if (p.name != row.protocol) continue;
       auto recording = std::make_shared<virtual_recording>();
       const attempt a = attempt_of(row.choreography, p, shape, row.cut.slices);
@@ -691,15 +434,17 @@ private:
   std::optional<std::vector<machine_cut>> cuts_;
   std::shared_ptr<score_library> library_;
   std::vector<std::int64_t> late_;
-  std::vector<protocol_costs> protocols_;  ///< that the machine has and the study lets
-  std::vector<std::shared_ptr<const prepared>> kept_;
-  std::size_t kept_steps_ = 0;
   std::vector<std::string> remarks_;
-  performing now_{scenario_.through_scratch, scenario_.chunk_bytes, scenario_.channels, {}};  ///< at the present size
-  std::vector<performing> as_performed_;                                                      ///< at every size so far
+  prepared_scores scores_;
+  std::optional<study_selection> selection_;
+  std::vector<study_way> as_performed_;  ///< at every size so far
 };
 
 }  // namespace
+
+void say_once(std::vector<std::string>& remarks, const std::string& remark) {
+  if (std::ranges::find(remarks, remark) == remarks.end()) remarks.push_back(remark);
+}
 
 double study_row::bound_us() const { return latency_bound_us + bandwidth_bound_us; }
 
@@ -707,88 +452,6 @@ bool study_row::failed() const {
   const auto& ends = outcome.ends;
   return std::ranges::any_of(ends, [](const virtual_end& e) { return e.code != errc{}; }) ||
          (!ends.empty() && std::ranges::all_of(ends, &virtual_end::lost));
-}
-
-namespace {
-
-/// Whether some message could choose: the ways of two channels are as long, and not the same. True also where looking would take too long.
-bool has_equal_ways(const hardware& on) {
-  constexpr std::int64_t most_pairs = 4'000'000;
-  const int channels = std::max(on.paths, hardware{"", 1}.paths);
-  std::vector<std::vector<element_index>> ways(static_cast<std::size_t>(channels));
-  std::int64_t left = most_pairs;
-  // Neighbours first, then those further apart.
-  for (int distance = 1; distance < on.ranks; ++distance)
-    for (int from = 0; from < on.ranks; ++from) {
-      if (--left < 0) return true;
-      for (int c = 0; c < channels; ++c) {
-        const auto end = ways.begin() + c;
-        on.route(from, (from + distance) % on.ranks, c, *end);
-        if (std::any_of(ways.begin(), end, [&](const auto& w) { return w.size() == end->size() && w != *end; }))
-          return true;
-      }
-    }
-  return on.ranks < 2;
-}
-
-}  // namespace
-
-namespace {
-
-/// What the machine says of a key's value, behind the place where that stands.
-template <class Action>
-void at_place_of(const study_scenario& s, const std::string& key, Action action) {
-  try {
-    action();
-  } catch (const error& why) {
-    throw error(why.code_value(), said_at(s, key) + why.what());
-  }
-}
-
-study_machine built_machine_of(const study_scenario& s) {
-  try {
-    return build_study_machine(s.preset_name, s.request);
-  } catch (const error& why) {
-    throw error(why.code_value(), said_at(s, key_told_of(why.what())) + why.what());
-  }
-}
-
-}  // namespace
-
-study_machine study_machine_of(const study_scenario& s) {
-  study_machine made = built_machine_of(s);
-  for (const auto& [key, value] : s.overrides)
-    at_place_of(s, "study.hardware." + key, [&, &key = key, &value = value] { made.on.set(key, value); });
-  for (const auto& [element, times] : s.slow)
-    at_place_of(s, "study.slow." + element, [&, &name = element, t = times] { made.on.slow_down(name, t); });
-  for (const auto& [element, times] : s.faults)
-    at_place_of(s, "study.faults." + element, [&, &name = element, &t = times] { made.on.disturb(name, t); });
-  made.on.validate();
-  if (!made.on.losses.empty() && s.by == performed_by::player)
-    throw error(errc::unsupported,
-                said_at(s, "study.performed_by") +
-                    "study.performed_by: the player does not know what ranks do when one is lost (study.faults); "
-                    "take \"states\", or leave it away");
-  const bool asked = std::ranges::any_of(s.overrides, [](const auto& said) { return said.first == "routing"; });
-  if (asked && made.on.routing == path_choice::adaptive && !has_equal_ways(made.on))
-    throw error(errc::unsupported, said_at(s, "study.hardware.routing") +
-                                       "study.hardware.routing: adaptive would do nothing: on " + made.on.name +
-                                       " there is but one way from a rank to another one; leave it away");
-  return made;
-}
-
-void refuse_losses(const study_scenario& scenario, const hardware& on, const std::string& why) {
-  if (on.losses.empty()) return;
-  const std::string key = "study.faults.rank " + std::to_string(on.losses.front().rank);
-  throw error(errc::unsupported,
-              said_at(scenario, key) + key + ": ranks are lost in studies of one collective; " + why);
-}
-
-std::string why_no_protocol(const hardware& on, const std::string& wanted) {
-  if (wanted == "auto" || on.protocol(wanted) != nullptr) return {};
-  std::string list = "auto";
-  for (const protocol_costs& p : on.protocols) list += ", " + p.name;
-  return on.name + " has no protocol \"" + wanted + "\"; there are " + list;
 }
 
 std::shared_ptr<score_library> scores_of(const study_scenario& scenario) {

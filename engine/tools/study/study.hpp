@@ -87,6 +87,8 @@ struct study_scenario {
 std::string said_at(const study_scenario& scenario, const std::string& key);
 /// The key that a sentence about building the machine is about: what it begins with; empty: none, as a machine's file names its own lines.
 std::string key_told_of(std::string_view sentence);
+/// Sizes, protocols and jobs that a remark holds for alike say it once.
+void say_once(std::vector<std::string>& remarks, const std::string& remark);
 /// Where a lost rank means nothing. @param why the end of the sentence
 void refuse_losses(const study_scenario& scenario, const hardware& on, const std::string& why);
 /// Why there is no such protocol, and which there are; empty: there is, or all are to be tried.

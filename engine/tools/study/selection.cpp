@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/tools/study/selection.hpp"
+
+#include <algorithm>
+
+#include "engine/planning/hccl_selection.hpp"
+#include "engine/planning/nccl_selection.hpp"
+#include "engine/tools/study/text.hpp"
+#include "memory/error.hpp"
+#include "memory/spelling.hpp"
+
+namespace troupe {
+
+study_selection::study_selection(const study_scenario& scenario, const hardware& on, score_library& library,
+                                 prepared_scores& scores, std::vector<std::string>& remarks)
+    : scenario_(scenario), on_(on), library_(library), scores_(scores), remarks_(remarks) {
+  find_protocols();
+}
+
+void study_selection::find_protocols() {
+  const bool any = scenario_.protocol == "auto" || (scenario_.choreography == "nccl" && !is_said("protocol"));
+  for (const protocol_costs& p : on_.protocols)
+    if (any || scenario_.protocol == p.name) protocols_.push_back(p);
+  if (protocols_.empty())
+    throw error(errc::bad_config,
+                said_at(scenario_, "study.protocol") + "study.protocol: " + why_no_protocol(on_, scenario_.protocol));
+  if (scenario_.credits > 0)
+    for (protocol_costs& p : protocols_) p.slots = scenario_.credits;
+  study_way way = scores_.way();
+  way.protocols = protocols_;
+  scores_.take_up(way);
+}
+
+std::vector<std::string> study_selection::select(std::size_t bytes) {
+  if (scenario_.choreography == "hccl") return as_hccl(bytes);
+  if (scenario_.choreography == "nccl") return as_nccl(bytes);
+  if (!at_every_size_) at_every_size_ = candidates(scenario_.choreography);
+  return *at_every_size_;
+}
+
+std::vector<std::string> study_selection::candidates(const std::string& wanted) {
+  const stage on = scores_.present_stage();
+  if (wanted != "auto") {
+    if (!library_.offers(wanted, on.what))
+      throw error(errc::unsupported, wanted + " does not offer " + name(scenario_.kind));
+    if (const std::string why = library_.refusal(wanted, on); !why.empty())
+      throw error(errc::unsupported, wanted + " cannot perform " + name(scenario_.kind) + " here: " + why);
+    return {wanted};
+  }
+  std::vector<std::string> able;
+  for (const std::string& n : library_.names()) {
+    if (!library_.offers(n, on.what) || !library_.refusal(n, on).empty()) continue;
+    if (const std::string why = why_not_a_candidate(n, on); !why.empty())
+      say_once(remarks_, "auto: " + n + " is left out, " + why + "; name it to try it");
+    else able.push_back(n);
+  }
+  if (able.empty()) throw error(errc::unsupported, "no choreography can perform " + name(scenario_.kind) + " here");
+  return able;
+}
+
+std::vector<std::string> study_selection::as_hccl(std::size_t bytes) {
+  hccl_case asked = scenario_.hccl;
+  asked.places = scores_.present_stage().placement;
+  asked.bytes = bytes;
+  if (asked.places.is_flat()) asked.places = layout::grid(1, on_.ranks);
+  const hccl_choice choice = select_as_hccl(asked, scenario_.streams);
+  study_way way = scores_.way();
+  way.through_scratch = scenario_.through_scratch || choice.through_scratch;
+  way.chunk_bytes = scenario_.chunk_bytes > 0 ? scenario_.chunk_bytes : choice.chunk_bytes;
+  scores_.take_up(way);
+  const std::string at = "hccl: " + bytes_text(bytes) + ": ";
+  say_once(remarks_, at + std::string{name(choice.algorithm)} + " by rule " + std::to_string(choice.rule) + " (" +
+                         choice.why + (choice.through_scratch ? "; BCopy" : "") + "), performed by " +
+                         choice.choreography);
+  for (const std::string& line : choice.path)
+    if (line.starts_with("level")) say_once(remarks_, at + line);
+  return candidates(choice.choreography);
+}
+
+/// The fastest by its tuning model of those that somebody performs here. What the study says of protocol and channels is stronger.
+std::vector<std::string> study_selection::as_nccl(std::size_t bytes) {
+  const std::string at = "nccl: " + bytes_text(bytes) + ": ";
+  if (scenario_.kind.what == collective::all_to_all) {
+    say_once(remarks_, "nccl: a group of sends and receives, performed by grouped");
+    return candidates("grouped");
+  }
+  const nccl_choice choice = select_as_nccl({.places = scores_.present_stage().placement,
+                                             .what = scenario_.kind.what,
+                                             .bytes = bytes,
+                                             .type = scenario_.type,
+                                             .op = scenario_.reduction.kind,
+                                             .machine = scenario_.nccl,
+                                             .tree = {}});
+  for (const std::size_t i : choice.order) {
+    const nccl_row& row = choice.rows[i];
+    const auto by = std::ranges::find(protocols_, name(row.how), &protocol_costs::name);
+    if (by == protocols_.end() && is_said("protocol") && scenario_.protocol != "auto") continue;
+    const std::string who = std::string{name(row.algorithm)} + ' ' + std::string{name(row.how)};
+    const std::string why = by == protocols_.end() ? "the machine has no protocol " + std::string{name(row.how)}
+                                                   : why_not_as_nccl(row.choreography, *by);
+    if (!why.empty()) {
+      say_once(remarks_, at + who + " is skipped: " + why);
+      continue;
+    }
+    study_way way = scores_.way();
+    way.protocols = {*by};
+    // Of what a switch reduces NCCL's channels are not modelled. A tree's two halves are two of them, and one here.
+    const int channels = row.algorithm == nccl_algorithm::tree ? (row.channels + 1) / 2 : row.channels;
+    way.channels = is_said("channels") || channels == 0 ? scenario_.channels : channels;
+    scores_.take_up(way);
+    say_once(remarks_,
+             at + who + ", which its model says takes " + study_text::time_text(row.us) + " us" +
+                 (row.channels > 0 ? ", over " + plural(static_cast<std::size_t>(row.channels), "channel") : "") +
+                 ", performed by " + row.choreography);
+    return {row.choreography};
+  }
+  throw error(errc::unsupported, "nobody performs here what NCCL would take for " + name(scenario_.kind) + " of " +
+                                     bytes_text(bytes) + (remarks_.empty() ? "" : "; " + remarks_.back()));
+}
+
+std::string study_selection::why_not_as_nccl(const std::string& choreography, const protocol_costs& by) {
+  if (choreography.empty()) return "nobody performs it";
+  if (!library_.offers(choreography, scenario_.kind.what))
+    return choreography + " does not offer " + name(scenario_.kind);
+  if (const std::string why = library_.refusal(choreography, scores_.present_stage()); !why.empty())
+    return choreography + ": " + why;
+  return scores_.why_not_by_switches(choreography, by);
+}
+
+}  // namespace troupe
