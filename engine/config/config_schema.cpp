@@ -18,8 +18,66 @@ constexpr double unlimited = 9.0e15;  // below 2^53, so that double holds every 
 
 constexpr std::string_view levels = "fast|run_stable|size_stable|topology_stable";
 
-// docs/config.md describes every key of this table; a test compares the two.
-constexpr std::array schema{
+/// A text of the program, as a template's argument.
+template <std::size_t n>
+struct literal {
+  char text[n]{};
+  consteval literal(const char (&of)[n]) { std::copy_n(of, n, text); }
+};
+
+template <literal a, literal b>
+struct joined_literals {
+  static constexpr std::size_t first = sizeof a.text - 1, second = sizeof b.text - 1;
+  static constexpr std::array<char, first + second> text = [] {
+    std::array<char, first + second> made{};
+    std::copy_n(a.text, first, made.begin());
+    std::copy_n(b.text, second, made.begin() + first);
+    return made;
+  }();
+};
+/// One behind the other.
+template <literal a, literal b>
+constexpr std::string_view joined{joined_literals<a, b>::text.data(), joined_literals<a, b>::text.size()};
+
+/// What an engine's planner and a study's choreography are told alike. @param who "of planner"
+template <literal table, literal who>
+consteval auto selection_settings() {
+  return std::array<config_setting, 18>{{
+      {joined<table, ".hccl.device">, choice, "910b", joined<who, " hccl">, 0, 0, "910b|910_93|310p"},
+      {joined<table, ".hccl.buffer">, bytes, "200M", joined<who, " hccl: the CCL buffer">},
+      {joined<table, ".hccl.super_pod">, boolean, "false", joined<who, " hccl: the servers are of one super-pod">},
+      {joined<table, ".hccl.aiv">, boolean, "false", joined<who, " hccl: the vector cores may communicate">},
+      {joined<table, ".hccl.aicpu_unfolded">, boolean, "false", joined<who, " hccl: no DirectFullMesh">},
+      {joined<table, ".hccl.one_level">, boolean, "false", joined<who, " hccl: the user forces a single level">},
+      {joined<table, ".hccl.level0">, choice, "na", joined<who, " hccl: the algorithm inside servers; na: its own">, 0,
+       0, "na|ring|pairwise|mesh|nhr|nb|hd"},
+      {joined<table, ".hccl.level1">, choice, "na", joined<who, " hccl: the algorithm between servers; na: its own">, 0,
+       0, "na|ring|pairwise|mesh|nhr|nb|hd"},
+      {joined<table, ".nccl.version">, choice, "2.19", joined<who, " nccl: whose tables; 2.23 has PAT">, 0, 0,
+       "2.19|2.23"},
+      {joined<table, ".nccl.device">, choice, "hopper", joined<who, " nccl">, 0, 0, "hopper|ampere|volta"},
+      {joined<table, ".nccl.host">, choice, "intel", joined<who, " nccl: the servers' processors">, 0, 0,
+       "intel|amd|power"},
+      {joined<table, ".nccl.nvlink">, boolean, "true", joined<who, " nccl: NVLink inside servers, else PCI">},
+      {joined<table, ".nccl.ll128">, boolean, "true", joined<who, " nccl: stores of 128 bytes stay whole">},
+      {joined<table, ".nccl.channels">, integer, "12", joined<who, " nccl: what its search found">, 1, 32},
+      {joined<table, ".nccl.inside">, real, "30", joined<who, " nccl: GB/s a channel inside servers">, 0.001, 1e6},
+      {joined<table, ".nccl.between">, real, "30", joined<who, " nccl: GB/s a channel between servers">, 0.001, 1e6},
+      {joined<table, ".nccl.nvls">, boolean, "false", joined<who, " nccl: the switch inside servers reduces">},
+      {joined<table, ".nccl.collnet">, boolean, "false", joined<who, " nccl: the network between servers reduces">},
+  }};
+}
+
+template <std::size_t... counts>
+consteval auto one_after_another(const std::array<config_setting, counts>&... parts) {
+  std::array<config_setting, (counts + ...)> all;
+  auto end = all.begin();
+  ((end = std::copy(parts.begin(), parts.end(), end)), ...);
+  return all;
+}
+
+// docs/config.md describes every key of these tables; a test compares the two.
+constexpr std::array settings_up_to_planners{
     config_setting{
         "engine.layout", text, "",
         "where ranks sit: 8, 2x4 (servers x cards), 2x4x4 (x core groups), 2x2x4x1 (pods in front), 4+3; empty: flat; "
@@ -86,28 +144,9 @@ constexpr std::array schema{
     config_setting{"engine.card.l0", bytes, "1G",
                    "L0 of a core group of the layout, for choreographies that use it (csc); whole pages of 8K"},
     config_setting{"engine.card.l2", bytes, "64G", "L2 of a card of the layout, likewise"},
-    config_setting{"engine.hccl.device", choice, "910b", "of planner hccl", 0, 0, "910b|910_93|310p"},
-    config_setting{"engine.hccl.buffer", bytes, "200M", "of planner hccl: the CCL buffer"},
-    config_setting{"engine.hccl.super_pod", boolean, "false", "of planner hccl: the servers are of one super-pod"},
-    config_setting{"engine.hccl.aiv", boolean, "false", "of planner hccl: the vector cores may communicate"},
-    config_setting{"engine.hccl.aicpu_unfolded", boolean, "false", "of planner hccl: no DirectFullMesh"},
-    config_setting{"engine.hccl.one_level", boolean, "false", "of planner hccl: the user forces a single level"},
-    config_setting{"engine.hccl.level0", choice, "na", "of planner hccl: the algorithm inside servers; na: its own", 0,
-                   0, "na|ring|pairwise|mesh|nhr|nb|hd"},
-    config_setting{"engine.hccl.level1", choice, "na", "of planner hccl: the algorithm between servers; na: its own", 0,
-                   0, "na|ring|pairwise|mesh|nhr|nb|hd"},
-    config_setting{"engine.nccl.version", choice, "2.19", "of planner nccl: whose tables; 2.23 has PAT", 0, 0,
-                   "2.19|2.23"},
-    config_setting{"engine.nccl.device", choice, "hopper", "of planner nccl", 0, 0, "hopper|ampere|volta"},
-    config_setting{"engine.nccl.host", choice, "intel", "of planner nccl: the servers' processors", 0, 0,
-                   "intel|amd|power"},
-    config_setting{"engine.nccl.nvlink", boolean, "true", "of planner nccl: NVLink inside servers, else PCI"},
-    config_setting{"engine.nccl.ll128", boolean, "true", "of planner nccl: stores of 128 bytes stay whole"},
-    config_setting{"engine.nccl.channels", integer, "12", "of planner nccl: what its search found", 1, 32},
-    config_setting{"engine.nccl.inside", real, "30", "of planner nccl: GB/s a channel inside servers", 0.001, 1e6},
-    config_setting{"engine.nccl.between", real, "30", "of planner nccl: GB/s a channel between servers", 0.001, 1e6},
-    config_setting{"engine.nccl.nvls", boolean, "false", "of planner nccl: the switch inside servers reduces"},
-    config_setting{"engine.nccl.collnet", boolean, "false", "of planner nccl: the network between servers reduces"},
+};
+
+constexpr std::array settings_up_to_selections{
     config_setting{"engine.choreography_of.*", text, "",
                    "choreography of one collective, stronger than engine.choreography"},
     config_setting{"engine.score_files.*", text, "", "a choreography of your own: its name = its score file (JSON)"},
@@ -197,30 +236,9 @@ constexpr std::array schema{
     config_setting{"study.compute_blocks", integer, "1", "equal pieces of it", 1, 1e6},
     config_setting{"study.compute_dma_bytes", bytes, "0", "that a piece moves through the rank's DMA engine"},
     config_setting{"study.overlap", boolean, "false", "the computation goes on beside the collective"},
-    config_setting{"study.hccl.device", choice, "910b", "of choreography hccl", 0, 0, "910b|910_93|310p"},
-    config_setting{"study.hccl.buffer", bytes, "200M", "of choreography hccl: the CCL buffer"},
-    config_setting{"study.hccl.super_pod", boolean, "false", "of choreography hccl: the servers are of one super-pod"},
-    config_setting{"study.hccl.aiv", boolean, "false", "of choreography hccl: the vector cores may communicate"},
-    config_setting{"study.hccl.aicpu_unfolded", boolean, "false", "of choreography hccl: no DirectFullMesh"},
-    config_setting{"study.hccl.one_level", boolean, "false", "of choreography hccl: the user forces a single level"},
-    config_setting{"study.hccl.level0", choice, "na", "of choreography hccl: the algorithm inside servers; na: its own",
-                   0, 0, "na|ring|pairwise|mesh|nhr|nb|hd"},
-    config_setting{"study.hccl.level1", choice, "na",
-                   "of choreography hccl: the algorithm between servers; na: its own", 0, 0,
-                   "na|ring|pairwise|mesh|nhr|nb|hd"},
-    config_setting{"study.nccl.version", choice, "2.19", "of choreography nccl: whose tables; 2.23 has PAT", 0, 0,
-                   "2.19|2.23"},
-    config_setting{"study.nccl.device", choice, "hopper", "of choreography nccl", 0, 0, "hopper|ampere|volta"},
-    config_setting{"study.nccl.host", choice, "intel", "of choreography nccl: the servers' processors", 0, 0,
-                   "intel|amd|power"},
-    config_setting{"study.nccl.nvlink", boolean, "true", "of choreography nccl: NVLink inside servers, else PCI"},
-    config_setting{"study.nccl.ll128", boolean, "true", "of choreography nccl: stores of 128 bytes stay whole"},
-    config_setting{"study.nccl.channels", integer, "12", "of choreography nccl: what its search found", 1, 32},
-    config_setting{"study.nccl.inside", real, "30", "of choreography nccl: GB/s a channel inside servers", 0.001, 1e6},
-    config_setting{"study.nccl.between", real, "30", "of choreography nccl: GB/s a channel between servers", 0.001,
-                   1e6},
-    config_setting{"study.nccl.nvls", boolean, "false", "of choreography nccl: the switch inside servers reduces"},
-    config_setting{"study.nccl.collnet", boolean, "false", "of choreography nccl: the network between servers reduces"},
+};
+
+constexpr std::array further_settings{
     config_setting{"study.score_files.*", text, "",
                    "a choreography of your own, besides those of engine.score_files: its name = its score file (JSON)"},
     config_setting{"study.structure.*", scalar, "", "how the preset is built; each says what it has"},
@@ -286,6 +304,10 @@ constexpr std::array schema{
         "when all is",
         0, 1e6},
 };
+
+constexpr auto schema =
+    one_after_another(settings_up_to_planners, selection_settings<"engine", "of planner">(), settings_up_to_selections,
+                      selection_settings<"study", "of choreography">(), further_settings);
 
 std::string number_text(double value) {
   if (value == std::floor(value) && std::abs(value) < unlimited)
