@@ -95,6 +95,20 @@ TEST_CASE("explain --on: a score that is too large is a reason to reject, as oth
   check_says(o.out, "rejected: ring does not offer all_to_all");
 }
 
+TEST_CASE("explain --on: what takes too many steps for a look at all is left to a study that names it") {
+  const outcome o = run("explain all_reduce --bytes 64K --on flat --set ranks=4096");
+  CHECK(o.code == 0);
+  check_says(o.out,
+             "ring                     rejected: its score would have over 20 million steps; a study that names it");
+  check_says(o.out, "* ");
+  // A long reason is said to its end, on a line of its own.
+  const std::string all = run("explain all_reduce --bytes 64K --on dgx_h100").out;
+  check_says(all, "or alone, \":between\"");
+  std::istringstream lines{all};
+  for (std::string line; std::getline(lines, line);)
+    CHECK_MESSAGE(line.find("rejected: ") == line.rfind("rejected: "), line);
+}
+
 TEST_CASE("a study whose score is too large is refused before its machine is made") {
   // The machine alone needs more than that.
   const outcome o = run("study '" + config_folder() + "studies/ring.toml' --set ranks=16777216", little_memory);

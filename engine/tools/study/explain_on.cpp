@@ -7,10 +7,25 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/planning/score_library.hpp"
+#include "engine/tools/extent.hpp"
+#include "engine/tools/study/prepared_scores.hpp"
 #include "memory/error.hpp"
 #include "protocols/choreographies/choreography.hpp"
 
 namespace troupe {
+
+namespace {
+
+/// What would take minutes is left to whoever asks for it alone.
+std::string why_too_long(const score_library& scores, const std::string& name, const stage& on) {
+  const choreography* const by = find_choreography(name);
+  if (by == nullptr || !scores.offers(name, on.what) || !scores.refusal(name, on).empty()) return {};
+  if (std::string why = too_many_steps(*by, on, bytes_of_a_step); !why.empty()) return why;
+  const std::string why = why_not_a_candidate(name, on);
+  return why.empty() ? why : why + "; a study that names it tries it";
+}
+
+}  // namespace
 
 std::vector<modelled_candidate> explain_on(const study_scenario& call,
                                            const std::function<void(const std::string&)>& progress) {
@@ -18,7 +33,8 @@ std::vector<modelled_candidate> explain_on(const study_scenario& call,
   study_scenario one = call;
   one.sizes = {call.sizes.back()};
   one.protocol = "auto";
-  static_cast<void>(study_machine_of(call));  // what is wrong with the machine is no matter of a choreography
+  const study_machine machine = study_machine_of(call);  // what is wrong with it is no matter of a choreography
+  const stage on = stage_of(call, machine.on, call.through_scratch);
   study_run_options how;
   how.scores = scores_of(call);
   for (const std::string& each : how.scores->names()) {
@@ -26,6 +42,10 @@ std::vector<modelled_candidate> explain_on(const study_scenario& call,
     modelled_candidate row;
     row.choreography = one.choreography = each;
     if (progress) progress(row.choreography);
+    if (row.why_rejected = why_too_long(*how.scores, each, on); !row.why_rejected.empty()) {
+      all.push_back(std::move(row));
+      continue;
+    }
     try {
       const study_row fastest = run_study(one, how).rows.at(0);
       row.protocol = fastest.protocol;
@@ -63,8 +83,9 @@ std::string to_text(const study_scenario& call, const std::vector<modelled_candi
     if (c.why_rejected.empty())
       std::snprintf(line, sizeof line, "%c %-24s %-10s %12.2f %12.2f %10s\n", first ? '*' : ' ', c.choreography.c_str(),
                     c.protocol.c_str(), c.time_us, c.busbw, ratio);
-    else std::snprintf(line, sizeof line, "  %-24s rejected: %s\n", c.choreography.c_str(), c.why_rejected.c_str());
+    else std::snprintf(line, sizeof line, "  %-24s rejected: ", c.choreography.c_str());
     text += line;
+    if (!c.why_rejected.empty()) text += c.why_rejected + '\n';  // which may be long
     first = false;
   }
   return text;

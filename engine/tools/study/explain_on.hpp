@@ -20,7 +20,8 @@ struct modelled_candidate {
   std::string why_rejected;  ///< empty: it was run
 };
 
-/// Runs `call` (its last size) with every built-in choreography and every protocol; fastest first, then those that cannot, with the reason.
+/// Runs `call` (its last size) with every choreography and every protocol; fastest first, then those that cannot, or would take too many steps for a
+/// look at all of them, with the reason.
 /// Throws error for what is wrong with the call or the hardware itself. `progress`: a line now and then.
 std::vector<modelled_candidate> explain_on(const study_scenario& call,
                                            const std::function<void(const std::string&)>& progress = {});
