@@ -145,6 +145,24 @@ TEST_CASE("compare: the table says who is faster and why, the JSON holds both do
   CHECK(j["rows"][1]["a_over_b"].get<double>() == doctest::Approx(a.rows[1].time_us / b.rows[1].time_us));
 }
 
+TEST_CASE("compare: a line of CSV a size, with both sides' figures") {
+  study_result a = recorded("hierarchical");
+  const study_result b = recorded("hierarchical_pipeline");
+  a.scenario.title = "one, or two";
+  std::istringstream lines{comparison_csv(a, b)};
+  std::string heading, line;
+  std::getline(lines, heading);
+  CHECK(heading.starts_with("bytes,a_title,a_collective,a_choreography,a_protocol,a_preset,a_ranks,a_time_us,"));
+  CHECK(heading.ends_with(",b_bound_us,b_failed,a_over_b"));
+  for (const study_row& row : a.rows) {
+    REQUIRE(std::getline(lines, line));
+    CHECK(line.starts_with(std::to_string(row.bytes) + ",\"one, or two\",all_reduce,hierarchical,simple,"));
+    CHECK(std::count(line.begin(), line.end(), ',') == std::count(heading.begin(), heading.end(), ',') + 1);
+  }
+  CHECK(std::stod(line.substr(line.rfind(',') + 1)) == doctest::Approx(a.rows.back().time_us / b.rows.back().time_us));
+  CHECK_FALSE(std::getline(lines, line));
+}
+
 TEST_CASE("compare: a class's use is that of its elements") {
   const auto use = use_by_class(recorded("hierarchical"));
   const auto nic = std::find_if(use.begin(), use.end(), [](const class_use& u) { return u.name == "nic"; });

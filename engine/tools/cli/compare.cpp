@@ -26,7 +26,7 @@ constexpr const char* footer = R"(Examples:
 Virtual times of two studies side by side: who is faster, by how much, and where the time went.)";
 
 struct arguments {
-  std::string a, b, json, report, at;
+  std::string a, b, json, csv, report, at;
   std::vector<std::string> both, only_a, only_b;
   bool dump = false;
 };
@@ -69,7 +69,7 @@ int run(const arguments& of) {
         "compare takes two studies of one collective; of a flow, `troupe study` tells what each node waits for");
   std::vector<std::string> read = files_of(config_a), more = files_of(config_b);
   read.insert(read.end(), more.begin(), more.end());
-  check_outputs({{"--json", of.json}, {"--report", of.report}}, read);
+  check_outputs({{"--json", of.json}, {"--csv", of.csv}, {"--report", of.report}}, read);
   tell_apart(a, b, words_of(of.only_a, of.b.empty() ? "" : of.a), words_of(of.only_b, of.b));
   const std::string left_out = keep_common_sizes(a, b);
 
@@ -86,11 +86,12 @@ int run(const arguments& of) {
   const study_result first = run_study(a, options), second = run_study(b, options);
   progress.clear();
 
-  std::ostream& table =
-      of.json == "-" || of.report == "-" ? std::cerr : std::cout;  // standard output is for one of them
+  const bool taken = of.json == "-" || of.csv == "-" || of.report == "-";  // standard output is for one of them
+  std::ostream& table = taken ? std::cerr : std::cout;
   print_comparison(table, first, second);
   if (!left_out.empty()) table << "# " << left_out << '\n';
   if (!of.json.empty()) write_text(of.json, comparison_json(first, second));
+  if (!of.csv.empty()) write_text(of.csv, comparison_csv(first, second));
   if (!of.report.empty()) write_text(of.report, study_page(std::vector{study_json(first), study_json(second)}));
   for (const study_result* r : {&first, &second})
     for (const study_row& row : r->rows)
@@ -119,6 +120,8 @@ void add_compare(command program, action& chosen) {
   sub.add_option("--at", a->at, "the size that is looked at more closely (default: the last)").type_name("BYTES");
   sub.add_option("--report", a->report, "write one HTML page with both runs on one clock").type_name("FILE");
   sub.add_option("--json", a->json, "write both documents and the comparison as JSON; - for standard output")
+      .type_name("FILE");
+  sub.add_option("--csv", a->csv, "write a line a size with both sides' figures; - for standard output")
       .type_name("FILE");
   sub.footer(footer);
   sub.when_named([a, &chosen] { chosen = [a] { return run(*a); }; });

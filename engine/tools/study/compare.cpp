@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdio>
 #include <optional>
+#include <string_view>
 
 #include <nlohmann/json.hpp>
 
@@ -17,6 +18,7 @@ namespace {
 
 using json = nlohmann::ordered_json;
 
+using study_text::csv_field;
 using study_text::format;
 using study_text::time_text;
 
@@ -202,6 +204,29 @@ void print_comparison(std::ostream& to, const study_result& a, const study_resul
   print_use(to, a, b);
   for (const auto* r : {&a, &b})
     for (const std::string& remark : r->remarks) to << "# " << (r == &a ? "A: " : "B: ") << remark << '\n';
+}
+
+std::string comparison_csv(const study_result& a, const study_result& b) {
+  constexpr std::string_view columns[] = {"title",   "collective", "choreography", "protocol", "preset", "ranks",
+                                          "time_us", "algbw",      "busbw",        "bound_us", "failed"};
+  std::string text = "bytes";
+  for (const std::string_view side : {"a_", "b_"})
+    for (const std::string_view column : columns) text.append(",").append(side).append(column);
+  text += ",a_over_b\n";
+  for (std::size_t i = 0; i < a.rows.size(); ++i) {
+    text += std::to_string(a.rows[i].bytes);
+    for (const study_result* of : {&a, &b}) {
+      const study_row& row = of->rows[i];
+      for (const std::string& field :
+           {title_of(of->scenario), name(of->scenario.kind), row.choreography, row.protocol, of->scenario.preset_name})
+        text += "," + csv_field(field);
+      text += format(",%d,%.6f,%.6f,%.6f,%.6f,%d", of->on->ranks, row.time_us, row.algbw, row.busbw, row.bound_us(),
+                     row.failed() ? 1 : 0);
+    }
+    const std::optional<double> ratio = time_ratio(a.rows[i], b.rows[i]);
+    text += "," + (ratio ? format("%.6f", *ratio) : "") + "\n";
+  }
+  return text;
 }
 
 std::string comparison_json(const study_result& a, const study_result& b) {

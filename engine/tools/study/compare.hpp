@@ -37,5 +37,7 @@ void print_comparison(std::ostream& to, const study_result& a, const study_resul
 
 /// {"troupe_compare": 1, "rows": [{bytes, a_us, b_us, a_over_b}], "critical_path_us": [{cause, a, b}], "a": study document, "b": …}.
 std::string comparison_json(const study_result& a, const study_result& b);
+/// A line a size: bytes, what performed each side and how long it took, and the ratio; nothing there where ranks are lost. @pre as of print_comparison()
+std::string comparison_csv(const study_result& a, const study_result& b);
 
 }  // namespace troupe
