@@ -111,6 +111,33 @@ TEST_CASE("critical path: every queue of a message, and the hops by name") {
   CHECK(hops.find("0 → 1 → 2 → 3") != std::string::npos);
 }
 
+TEST_CASE("critical path: no hop of a long way is left out") {
+  const auto travelled = [](const std::string& more) {
+    configuration c;
+    c.add_text("[study]\npreset = \"flat\"\nsizes = \"4K\"\n" + more, "study.toml");
+    study_run_options o;
+    o.record = study_run_options::recorded::all;
+    const study_result r = run_study(read_study(c), o);
+    const auto path = critical_path(r);
+    const auto longest = std::max_element(path.begin(), path.end(), [](const auto& a, const auto& b) {
+      return a.end_ps - a.begin_ps < b.end_ps - b.begin_ps;
+    });
+    return *longest;
+  };
+  // 126 hops of a ring are all alike: three words name them.
+  const critical_stretch ring = travelled("ranks = 64\nchoreography = \"ring\"\n");
+  CHECK(ring.text.find("126 chunks travelled") != std::string::npos);
+  CHECK(ring.text.find(" → …") != std::string::npos);
+  CHECK(ring.text.ends_with(", each 1 further"));
+  CHECK(ring.hops.empty());
+  // Those of doubling distances are not, and stand beside the text.
+  const critical_stretch doubling = travelled("ranks = 64\nchoreography = \"nhr\"\n");
+  REQUIRE(doubling.text.find(" → …") != std::string::npos);
+  REQUIRE(doubling.hops.size() == 1);
+  CHECK(doubling.text.find(std::to_string(doubling.hops[0].size() - 1) + " chunks travelled") != std::string::npos);
+  CHECK(doubling.hops[0].size() > 11);
+}
+
 TEST_CASE("compare: the causes of a critical path add up to its time") {
   for (const char* choreography : {"ring", "hierarchical", "hierarchical_pipeline", "double_binary_tree"}) {
     CAPTURE(choreography);

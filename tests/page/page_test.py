@@ -441,6 +441,14 @@ def test_program(chromium, troupe, folder):
     test_sizes(page, page_file, document)
     page.quiet("a real run")
 
+    subprocess.run([troupe, "study", study, "--set", "preset=flat", "--set", "ranks=64", "--set", "layout=", "--set", "choreography=nhr", "--set", "sizes=4", "--report", page_file], check=True, capture_output=True)
+    page = Page(chromium, page_file)
+    pieces = page.b.value("troupe_page.runs[0].critical_path.filter(p => p.hops).map(p => [p.text, p.hops])")
+    shown = page.b.value("[...document.querySelectorAll('#critical .hops p')].map(p => p.textContent)")
+    check(len(pieces) > 0 and all("…" in text for text, _ in pieces), f"long ways are cut in the sentences: {pieces[:1]}")
+    check(shown == [", ".join(" → ".join(map(str, way)) for way in ways) for _, ways in pieces], f"and whole below them: {shown[:1]}")
+    page.quiet("a long way")
+
     subprocess.run([troupe, "study", study, "--at", "64K", "--json", data, "--trace", folder / "at.json"], check=True, capture_output=True)
     at = json.loads(data.read_text())
     check(at["bytes"] == 65536 and at["end_ps"] == document["sizes"][0]["end_ps"] and at["moves"] == document["sizes"][0]["moves"] and at["sizes"][0]["moves"] == document["moves"], "--at names the size that is shown first")

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // From the last completion back to the begin: what each step on the way was waiting for, merged into sentences.
 #include <algorithm>
+#include <cstdlib>
 
 #include "engine/tools/study/study.hpp"
 
@@ -45,8 +46,8 @@ private:
     critical_stretch what;
     std::int32_t key;  ///< whom it is about: neighbours of one kind and key are merged
     int count = 1;
-    std::vector<rank_t>
-        hops{};  ///< travel: ranks, one after the other; a sender that is not the receiver before it follows a −1
+    std::vector<std::vector<rank_t>>
+        ways{};  ///< travel: another one begins where a sender is not the receiver before it
   };
 
   const std::string& element(std::int32_t index) const {
@@ -84,27 +85,43 @@ private:
     if (end <= begin) return;
     add({begin, end, c.rank, travel, {}}, 0);
     stretch& s = all_.back();
-    if (s.hops.empty() || s.hops.back() != c.from) {
-      if (!s.hops.empty()) s.hops.push_back(-1);
-      s.hops.push_back(c.from);
-    }
-    s.hops.push_back(c.rank);
+    if (s.ways.empty() || s.ways.back().back() != c.from) s.ways.push_back({c.from});
+    s.ways.back().push_back(c.rank);
   }
 
-  /// Of ten hops and more the first eight and the last two.
-  static std::string hops_text(const std::vector<rank_t>& hops) {
-    constexpr std::size_t most = 10, first = 8, last = 2;
+  /// How far each rank is from the one before it, round all ranks, where that is always as far: from −n/2 to n/2. 0: it is not.
+  int stride_of(const std::vector<rank_t>& way) const {
+    const int n = result_.on->ranks;
+    const auto far = [&](std::size_t i) { return ((way[i] - way[i - 1]) % n + n) % n; };
+    for (std::size_t i = 2; i < way.size(); ++i)
+      if (far(i) != far(1)) return 0;
+    return far(1) <= n / 2 ? far(1) : far(1) - n;
+  }
+
+  /// A long way whose hops are alike names them all in few words. Otherwise of more than eleven ranks the first nine and the last two.
+  struct hops_words {
     std::string text;
-    for (std::size_t i = 0; i < hops.size(); ++i) {
-      if (hops.size() > most + 1 && i > first && i < hops.size() - last) {
-        if (i == first + 1) text += " → …";
-        continue;
+    bool complete = true;
+  };
+  hops_words hops_text(const std::vector<std::vector<rank_t>>& ways) const {
+    constexpr std::size_t most = 11, first = 9, last = 2;
+    std::size_t total = 0, at = 0;
+    for (const auto& way : ways) total += way.size();
+    hops_words made;
+    bool gap = false;
+    for (const std::vector<rank_t>& way : ways) {
+      const int stride = total > most && way.size() > 5 ? stride_of(way) : 0;
+      for (std::size_t i = 0; i < way.size(); ++i, ++at) {
+        const bool skipped =
+            stride != 0 ? i > 2 && i + 1 < way.size() : total > most && at >= first && at < total - last;
+        if (skipped && !gap) made.text += " → …";
+        if (!skipped) made.text += (at == 0 ? "" : i == 0 ? ", " : " → ") + std::to_string(way[i]);
+        made.complete = made.complete && (!skipped || stride != 0);
+        gap = skipped;
       }
-      if (hops[i] < 0) continue;
-      const bool begins = i == 0 || hops[i - 1] < 0;
-      text += (i == 0 ? "" : begins ? ", " : " → ") + std::to_string(hops[i]);
+      if (stride != 0) made.text += ", each " + std::to_string(std::abs(stride)) + (stride > 0 ? " further" : " back");
     }
-    return text;
+    return made;
   }
 
   void add(critical_stretch what, std::int32_t key) {
@@ -118,12 +135,14 @@ private:
     all_.push_back({std::move(what), key});
   }
 
-  static void finish(stretch& s) {
+  void finish(stretch& s) const {
     const std::string time = microseconds(s.what.end_ps - s.what.begin_ps);
     if (s.what.spent == travel) {
-      s.what.text = s.count == 1 ? "a chunk travelled " + time + ": rank " + hops_text(s.hops)
+      const hops_words hops = hops_text(s.ways);
+      s.what.text = s.count == 1 ? "a chunk travelled " + time + ": rank " + hops.text
                                  : std::to_string(s.count) + " chunks travelled " + time +
-                                       ", one after the other: ranks " + hops_text(s.hops);
+                                       ", one after the other: ranks " + hops.text;
+      if (!hops.complete) s.what.hops = std::move(s.ways);
       return;
     }
     const auto place = s.what.text.find("{time}");

@@ -209,6 +209,8 @@ struct critical_stretch {
   std::int32_t actor = -1;  ///< queue: the element that was waited for
   path_part spent = path_part::other;
   std::string text;
+  /// travel, where the text leaves some out: the ways that chunks went one after the other, each from its first sender to its last receiver.
+  std::vector<std::vector<rank_t>> hops{};
 };
 /// Of a row of the result; empty without a recording.
 std::vector<critical_stretch> critical_path(const study_result& result, const study_row& row);

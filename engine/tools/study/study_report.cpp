@@ -273,12 +273,14 @@ json actors_json(const study_result& r) {
 
 json path_json(const study_result& r, const study_row& row) {
   json path = json::array();
-  for (const critical_stretch& s : critical_path(r, row))
+  for (const critical_stretch& s : critical_path(r, row)) {
     path.push_back({{"begin_ps", s.begin_ps},
                     {"end_ps", s.end_ps},
                     {"actor", s.actor},
                     {"spent", name(s.spent)},
                     {"text", s.text}});
+    if (!s.hops.empty()) path.back()["hops"] = s.hops;
+  }
   return path;
 }
 

@@ -322,7 +322,7 @@ class study_page {
         this.seek(piece.begin_ps);
         for (const other of list.querySelectorAll("[aria-current]")) other.removeAttribute("aria-current");
         event.currentTarget.setAttribute("aria-current", "true");
-      }}, element("span", {class: "when"}, time_text(piece.begin_ps)), element("span", {class: "long"}, time_text(piece.end_ps - piece.begin_ps, 3)), element("span", {}, piece.text)))));
+      }}, element("span", {class: "when"}, time_text(piece.begin_ps)), element("span", {class: "long"}, time_text(piece.end_ps - piece.begin_ps, 3)), element("span", {}, piece.text)), ...hops_of(piece))));
       const more = run.critical_path.length - most;
       return more > 0 ? [list, element("p", {class: "hint"}, `And ${plural(more, "piece")} more, not listed.`)] : list;
     }));
@@ -357,6 +357,10 @@ class study_page {
 }
 
 // -- words and tables -------------------------------------------------------------------------------------------------------
+
+/** The ways of a critical piece's chunks where its text leaves ranks out. */
+const hops_of = piece => (piece.hops?.length ? [element("details", {class: "hops"}, element("summary", {}, `All ${plural(piece.hops.reduce((sum, way) => sum + way.length - 1, 0), "hop")}`),
+  element("p", {}, piece.hops.map(way => way.join(" → ")).join(", ")))] : []);
 
 const badge = run => element("b", {class: `badge ${run.letter}`}, run.letter);
 
