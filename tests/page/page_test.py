@@ -91,6 +91,32 @@ def test_links(page, path, document):
         check(page.now() == 0 and page.b.value("troupe_page.view.whole"), f"{strange} is no moment, and is passed over")
 
 
+SVG_BESIDE_PNG = """async part => {
+  const section = document.getElementById(part), text = section_svg(troupe_page, section), pixels = (image, w, h) => {
+    const c = new OffscreenCanvas(w, h).getContext('2d', {willReadFrequently: true});
+    c.drawImage(image, 0, 0);
+    return c.getImageData(0, 0, w, h).data;
+  };
+  const picture = new Image();
+  picture.src = 'data:image/svg+xml;charset=utf-8,' + encodeURIComponent(text);
+  await picture.decode();
+  const bitmap = await createImageBitmap(await section_picture(troupe_page, section)), [w, h] = [bitmap.width, bitmap.height];
+  const a = pixels(picture, w, h), b = pixels(bitmap, w, h);
+  let other = 0;
+  for (let i = 0; i < a.length; i += 4) other += Math.max(Math.abs(a[i] - b[i]), Math.abs(a[i + 1] - b[i + 1]), Math.abs(a[i + 2] - b[i + 2])) > 64;
+  const root = new DOMParser().parseFromString(text, 'image/svg+xml').documentElement;
+  return {same_size: picture.naturalWidth === w && picture.naturalHeight === h, other: other / (w * h), shapes: root.querySelectorAll('rect, path').length,
+    texts: root.querySelectorAll('text').length, outside: /var\\(|class=|https?:(?!\\/\\/www\\.w3\\.org)/.test(text)};
+}"""
+
+
+def compare_svg(page, part):
+    """The SVG of a section shows what its canvases show, without the page."""
+    made = page.b.value(f"({SVG_BESIDE_PNG})('{part}')")
+    check(made["same_size"] and made["shapes"] > 20 and made["texts"] > 5 and not made["outside"], f"{part} can be saved as SVG that needs nothing else: {made}")
+    check(made["other"] < 0.005, f"which looks as the canvas does: {made['other']:.2%} of the pixels differ")
+
+
 def test_pictures(page, document):
     page.seek(document["end_ps"] // 2)
     for part in ("choreography", "gantt", "heat"):
@@ -98,13 +124,16 @@ def test_pictures(page, document):
                                "const c = new OffscreenCanvas(b.width, b.height).getContext('2d'); c.drawImage(b, 0, 0); "
                                "return new Set(new Uint32Array(c.getImageData(0, 0, b.width, b.height).data.buffer)).size; })()" % part)
         check(colours > 4, f"{part} can be saved as a picture: {colours} colours")
+    for part in ("choreography", "gantt", "heat"):
+        compare_svg(page, part)
     chart = page.b.value("svg_text(document.querySelector('#charts svg'))")
     drawn = page.b.value("(d => [d.documentElement.tagName, d.querySelectorAll('polyline').length, d.querySelector('polyline').getAttribute('stroke')])"
                          "(new DOMParser().parseFromString(%s, 'image/svg+xml'))" % json.dumps(chart))
     check(drawn[0] == "svg" and drawn[1] > 0 and drawn[2].startswith("rgb"), f"a chart can be saved as SVG that needs no style sheet: {drawn}")
     saved = page.b.value("(async () => { const names = []; HTMLAnchorElement.prototype.click = function () { names.push(this.download); }; "
-                         "for (const b of document.querySelectorAll('.save')) b.click(); await new Promise(r => setTimeout(r, 500)); delete HTMLAnchorElement.prototype.click; return names; })()")
-    check(any(n.endswith("gantt.png") for n in saved) and any(n.endswith(".svg") for n in saved), f"by buttons: {saved}")
+                         "for (const b of document.querySelectorAll('.save')) b.click(); for (let i = 0; i < 100 && names.length < 8; ++i) await new Promise(r => setTimeout(r, 50)); delete HTMLAnchorElement.prototype.click; return names; })()")
+    wanted = ["choreography.png", "choreography.svg", "gantt.png", "gantt.svg", "heat.png", "heat.svg", "results_1.png", "results_1.svg"]
+    check(all(any(n.endswith(w) for n in saved) for w in wanted), f"by buttons: {saved}")
 
 
 def give_file(page, path):
@@ -538,6 +567,7 @@ def test_many_jobs(chromium, troupe, folder, dark):
     drawn = page.b.value("[...Array(%d).keys()].every(job => { const fill = colours[job_colour(job)]; return fill instanceof CanvasPattern || CSS.supports('color', fill); })" % many)
     check(page.b.value("Math.max(...troupe_page.activity_of[0])") > 0 and page.colours("#activity") > 2, "and the bar below says when something goes on")
     check(drawn and page.colours(".gantt") > many / 2, f"the timeline draws them: {page.colours('.gantt')} colours")
+    compare_svg(page, "gantt")
     page.quiet("many jobs")
 
 

@@ -20,6 +20,9 @@ function read_colours() {
 /** What is written on a colour that has a name. */
 const ink_on = {compute: "#111", occupy: "#111", launch: "#111"};
 
+/** What a striped fill is made of, for those who cannot use a canvas's. */
+const stripes_of = new WeakMap();
+
 /** A fill for canvases: stripes from corner to corner. */
 function striped(colour, between, rises) {
   const tile = document.createElement("canvas"), size = 7;
@@ -33,7 +36,9 @@ function striped(colour, between, rises) {
     if (rises) { c.moveTo(shift - 1, size + 1); c.lineTo(shift + size + 1, -1); } else { c.moveTo(shift - 1, -1); c.lineTo(shift + size + 1, size + 1); }
     c.stroke();
   }
-  return c.createPattern(tile, "repeat");
+  const made = c.createPattern(tile, "repeat");
+  stripes_of.set(made, {colour, between, rises, size});
+  return made;
 }
 
 /** From 0, black, to 1, white (WCAG). */

@@ -330,7 +330,7 @@ class study_page {
 
   /** Of layers of experts: how evenly tokens fell on ranks and experts. */
   experts() {
-    return this.section("experts", "Tokens and experts", null, this.columns(run => {
+    return this.section("experts", "Tokens and experts", save_buttons(this, "experts"), this.columns(run => {
       const of = run.doc.experts;
       if (!of) return element("p", {class: "missing"}, "This run has no experts.");
       const ranks = of.ranks.map((rank, i) => ({...rank, i})), experts = of.experts.map((expert, i) => ({...expert, i})).sort((a, b) => b.tokens - a.tokens);

@@ -91,13 +91,38 @@ function svg_text(svg) {
   return new XMLSerializer().serializeToString(copy);
 }
 
-/** The canvases of a section, one below the other, as they are now: also those that are out of sight, which are not drawn otherwise. */
-function section_picture(page, section) {
-  const surfaces = [...page.drawings.flatMap(d => [d.surface, d.matrix])].filter(Boolean), seen = surfaces.map(s => s.visible);
+const picture_gap = 8;
+/** What is drawn in a section: the surfaces of its canvases. */
+const surfaces_in = (page, section) => page.drawings.flatMap(d => [d.surface, d.matrix]).filter(s => s && section.contains(s.canvas) && s.width > 1 && s.height > 1);
+
+/** Draws everything, also what is out of sight, which is not drawn otherwise. */
+function draw_all(page) {
+  const surfaces = page.drawings.flatMap(d => [d.surface, d.matrix]).filter(Boolean), seen = surfaces.map(s => s.visible);
   for (const s of surfaces) s.visible = true;
   page.draw();
   surfaces.forEach((s, i) => { s.visible = seen[i]; });
-  const canvases = [...section.querySelectorAll("canvas")].filter(c => c.width > 1 && c.height > 1), gap = 8;
+}
+
+/** The drawings of a section, one below the other, as they are now, in one SVG that needs nothing else. */
+function section_svg(page, section) {
+  const surfaces = surfaces_in(page, section), contexts = surfaces.map(s => s.context);
+  const drawn = surfaces.map((s, i) => (s.context = new svg_context(contexts[i], s.width, s.height, `d${i}`)));
+  try {
+    draw_all(page);
+  } finally {
+    surfaces.forEach((s, i) => { s.context = contexts[i]; });
+  }
+  const width = Math.max(1, ...surfaces.map(s => s.width)), height = surfaces.reduce((sum, s) => sum + s.height + picture_gap, -picture_gap) || 1;
+  const sheet = svg_element("svg", {width, height, viewBox: `0 0 ${width} ${height}`}, svg_element("rect", {width, height, fill: colours.panel}));
+  let top = 0;
+  drawn.forEach(({node}, i) => { node.setAttribute("y", top); sheet.append(node); top += surfaces[i].height + picture_gap; });
+  return new XMLSerializer().serializeToString(sheet);
+}
+
+/** The same as pixels. */
+function section_picture(page, section) {
+  draw_all(page);
+  const canvases = surfaces_in(page, section).map(s => s.canvas), gap = picture_gap;
   const sheet = new OffscreenCanvas(Math.max(1, ...canvases.map(c => c.width)), canvases.reduce((sum, c) => sum + c.height + gap, -gap) || 1);
   const context = sheet.getContext("2d");
   context.fillStyle = colours.panel;
@@ -107,14 +132,32 @@ function section_picture(page, section) {
   return sheet.convertToBlob({type: "image/png"});
 }
 
-/** Buttons for what a section has to save. */
+/** An SVG as pixels, two for each of its own in either direction. */
+async function png_of(svg) {
+  const picture = element("img", {src: `data:image/svg+xml;charset=utf-8,${encodeURIComponent(svg)}`});
+  await picture.decode();
+  const sheet = new OffscreenCanvas(2 * picture.naturalWidth, 2 * picture.naturalHeight);
+  sheet.getContext("2d").drawImage(picture, 0, 0, sheet.width, sheet.height);
+  return sheet.convertToBlob({type: "image/png"});
+}
+
+/** SVGs that a section has already: curves, and pictures that the document brought. */
+const svgs_of = section => [...[...section.querySelectorAll("figure > svg")].map(svg_text),
+  ...[...section.querySelectorAll("img.heat_map")].map(picture => decodeURIComponent(picture.src.slice(picture.src.indexOf(",") + 1)))];
+
+/** Buttons for what a section has to save, as it is now. */
 function save_buttons(page, id) {
-  const section = () => document.getElementById(id);
-  const png = element("button", {type: "button", class: "save", title: "Save the drawings as they are now, as PNG", onclick: async () =>
-    save(await section_picture(page, section()), file_name(page, id, "png"))}, "PNG");
-  const svg = element("button", {type: "button", class: "save", title: "Save the curves as SVG", onclick: () =>
-    section().querySelectorAll("figure > svg, .chart > svg").forEach((chart, i) => save(new Blob([svg_text(chart)], {type: "image/svg+xml"}), file_name(page, `${id} ${i + 1}`, "svg")))}, "SVG");
-  return id === "results" ? svg : png;
+  const section = () => document.getElementById(id), blob = svg => new Blob([svg], {type: "image/svg+xml"});
+  const button = (words, onclick) => element("button", {type: "button", class: "save", title: `Save the drawings as they are now, as ${words}`, onclick}, words);
+  const svg = button("SVG", () => {
+    if (surfaces_in(page, section()).length) save(blob(section_svg(page, section())), file_name(page, id, "svg"));
+    svgs_of(section()).forEach((one, i) => save(blob(one), file_name(page, `${id} ${i + 1}`, "svg")));
+  });
+  const png = button("PNG", async () => {
+    if (surfaces_in(page, section()).length) save(await section_picture(page, section()), file_name(page, id, "png"));
+    for (const [i, one] of svgs_of(section()).entries()) save(await png_of(one), file_name(page, `${id} ${i + 1}`, "png"));
+  });
+  return element("span", {class: "saves"}, svg, png);
 }
 
 // -- timelines --------------------------------------------------------------------------------------------------------------
