@@ -141,6 +141,41 @@ TEST_CASE("--dump-config: every command that reads a configuration") {
   check_says(run("explain all_reduce --ranks 4 --on gh200_16 --dump-config").out, "preset = 'gh200_16'");
 }
 
+TEST_CASE("study --dump-config: what it prints is the same study, also of jobs and of a flow") {
+  // Values alone: behind them stands where they are from.
+  const auto values_of = [](const std::string& dump) {
+    std::istringstream lines{dump};
+    std::string all;
+    for (std::string line; std::getline(lines, line);) all += line.substr(0, line.rfind(" # ")) + "\n";
+    return all;
+  };
+  std::size_t tried = 0;
+  for (const auto& file : fs::directory_iterator{config_folder() + "studies"}) {
+    if (file.path().extension() != ".toml") continue;
+    CAPTURE(file.path().string());
+    const outcome first = run("study '" + file.path().string() + "' --dump-config");
+    REQUIRE_MESSAGE(first.code == 0, first.err);
+    const outcome second = run("study '" + write("dumped_study.toml", first.out) + "' --dump-config");
+    CHECK_MESSAGE(second.code == 0, second.err);
+    CHECK(values_of(second.out) == values_of(first.out));
+    ++tried;
+  }
+  CHECK(tried > 20);
+  // Only a file says what holds anyway: what is said on the line is said on purpose.
+  const std::string jobs = "study '" + config_folder() + "studies/jobs.toml' ";
+  check_refused(run(jobs + "--set sizes=1M"), {"study.sizes would do nothing", "jobs"});
+  check_refused(run(jobs + "--sweep collective=all_reduce,broadcast"), {"study.collective would do nothing"});
+  check_refused(run("explain all_reduce --on machine --config '" + config_folder() + "studies/jobs.toml'"),
+                {"[[study.job]] would do nothing here"});
+  for (const char* name : {"jobs", "flow"}) {
+    const std::string study = "'" + config_folder() + "studies/" + name + ".toml'";
+    const std::string dumped = "'" + write("dumped_study.toml", run("study " + study + " --dump-config").out) + "'";
+    const outcome again = run("study " + dumped + " --csv -");
+    CHECK(again.code == 0);
+    CHECK(again.out == run("study " + study + " --csv -").out);
+  }
+}
+
 TEST_CASE("standard output is for one reader") {
   // With a choreography that cannot, and a level that tells so.
   const outcome e = run("explain barrier --ranks 4 --json --set choreography=ring --set log_level=debug");

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <iostream>
 #include <memory>
+#include <utility>
 
 #include "engine/tools/cli/cli.hpp"
 #include "engine/tools/study/explain_on.hpp"
@@ -109,9 +110,11 @@ int explain_modelled(const arguments& a) {
                 "says");
   if (a.in_place) say("in_place", "true", "--in-place");
   const configuration config = read_study_configuration(a.config.file, all_said);
+  for (const auto& [some, table] : {std::pair{!config.jobs().empty(), "job"}, {!config.nodes().empty(), "node"}})
+    if (some)
+      throw error(errc::bad_config, "[[study." + std::string{table} +
+                                        "]] would do nothing here: what is explained is " + "one collective");
   const study_scenario call = read_study(config);
-  if (!call.flow.nodes.empty())
-    throw error(errc::bad_config, "[[study.node]] would do nothing here: what is explained is one collective");
   if (a.config.dump) return dump_study(config, call);
   progress_line line;
   const auto all = explain_on(call, [&](const std::string& text) { line.show(text); });

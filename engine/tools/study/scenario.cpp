@@ -297,9 +297,12 @@ configuration with_names_of_machine(const configuration& from) {
 }
 
 void refuse_keys(const configuration& from, std::span<const char* const> keys, const std::string& why) {
+  using source = config_origin::source;
+  const configuration usual;
   for (const char* key : keys) {
     const auto at = from.values().find(std::string{prefix} + key);
-    if (at != from.values().end() && at->second.origin.from != config_origin::source::initial)
+    if (at == from.values().end() || at->second.origin.from == source::initial) continue;
+    if (at->second.origin.from != source::file || at->second.value != usual.at(std::string{prefix} + key).value)
       throw error(errc::bad_config, place_of(at->second.origin) + ": study." + key + " would do nothing: " + why);
   }
 }

@@ -103,7 +103,7 @@ std::string study_value_text(const config_value& value);
 /// A variable's name has no dots and blanks: what TROUPE_STUDY_HARDWARE_LINK_LATENCY and TROUPE_STUDY_SLOW_UP_3 say under the names that the
 /// machine has, link.latency and "up 3". Constants are checked; elements that it has not keep the variable's name. Throws error(bad_config).
 configuration with_names_of_machine(const configuration& from);
-/// Throws error(bad_config) for keys of [study] that are said and do nothing. @param why "the study has jobs, …"
+/// Throws error(bad_config) for keys of [study] that are said and do nothing; not where a file says what holds anyway, as a dump does. @param why "the study has jobs, …"
 void refuse_keys(const configuration& from, std::span<const char* const> keys, const std::string& why);
 /// Throws error(bad_config) that names file and line.
 study_scenario read_study(const configuration& from);
