@@ -256,6 +256,13 @@ TEST_CASE("study, flow: the report names every node, the timeline every tile") {
   CHECK(document.at("rows").at(0).at("end_ps") == r.rows[0].outcome.end_ps);
 }
 
+TEST_CASE("study, flow: a size that it has not is refused before anything runs") {
+  using namespace troupe_program;
+  const outcome o = troupe_program::run("study '" + config_folder() + "studies/flow.toml' --at 3K");
+  CHECK(o.code == 2);
+  CHECK(o.err.find("the study has no size 3K to show; its sizes are ") != std::string::npos);
+}
+
 TEST_CASE("study, flow: a CSV line for each size and node, for each value of a sweep") {
   const auto made = [](int cores) {
     return run(card(2, cores) + x + node("a, with a comma", "operator", "x", takes("10us")) +

@@ -31,18 +31,15 @@ public:
     result_.scenario = scenario;
     result_.on = std::make_shared<const hardware>(machine_.on);
     check_machine();
+    result_.shown = shown_size(scenario, options);
     for (const std::size_t size : scenario_.sizes) check_parts(size);
   }
 
   study_result run() {
     for (std::size_t i = 0; i < scenario_.sizes.size(); ++i) {
-      const bool shown = options_.at ? *options_.at == scenario_.sizes[i] : i + 1 == scenario_.sizes.size();
-      if (shown) result_.shown = i;
       perform(scenario_.sizes[i], options_.record == study_run_options::recorded::all ||
-                                      (options_.record == study_run_options::recorded::shown && shown));
+                                      (options_.record == study_run_options::recorded::shown && i == result_.shown));
     }
-    if (options_.at && std::ranges::find(scenario_.sizes, *options_.at) == scenario_.sizes.end())
-      throw error(errc::bad_config, "the study has no size of " + std::to_string(*options_.at) + " bytes");
     return std::move(result_);
   }
 

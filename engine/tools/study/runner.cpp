@@ -80,7 +80,7 @@ public:
     study_result result;
     result.scenario = scenario_;
     result.on = on_;
-    if (!scenario_.sizes.empty()) result.shown = options_.at ? place_of(*options_.at) : scenario_.sizes.size() - 1;
+    result.shown = shown_size(scenario_, options_);
     for (const std::size_t size : scenario_.sizes) {
       const std::vector<std::string> names = selection_->select(shape_at(size).bytes);
       result.rows.push_back(best_row(size, names));
@@ -368,14 +368,6 @@ private:
 
   const study_way& way() const { return scores_.way(); }
 
-  std::size_t place_of(std::size_t bytes) const {
-    const auto at = std::find(scenario_.sizes.begin(), scenario_.sizes.end(), bytes);
-    if (at != scenario_.sizes.end()) return static_cast<std::size_t>(at - scenario_.sizes.begin());
-    std::string list;
-    for (const std::size_t n : scenario_.sizes) list += (list.empty() ? "" : ", ") + bytes_text(n);
-    throw error(errc::bad_config, "the study has no size " + bytes_text(bytes) + " to show; its sizes are " + list);
-  }
-
   /// The row that is shown; then the others, the last first, as long as together they are not more than one may be.
   void record(study_result& result) {
     using recorded = study_run_options::recorded;
@@ -444,6 +436,16 @@ private:
 
 void say_once(std::vector<std::string>& remarks, const std::string& remark) {
   if (std::ranges::find(remarks, remark) == remarks.end()) remarks.push_back(remark);
+}
+
+std::size_t shown_size(const study_scenario& scenario, const study_run_options& options) {
+  const std::vector<std::size_t>& sizes = scenario.sizes;
+  if (!options.at) return sizes.empty() ? 0 : sizes.size() - 1;
+  if (const auto at = std::ranges::find(sizes, *options.at); at != sizes.end())
+    return static_cast<std::size_t>(at - sizes.begin());
+  std::string list;
+  for (const std::size_t n : sizes) list += (list.empty() ? "" : ", ") + bytes_text(n);
+  throw error(errc::bad_config, "the study has no size " + bytes_text(*options.at) + " to show; its sizes are " + list);
 }
 
 double study_row::bound_us() const { return latency_bound_us + bandwidth_bound_us; }

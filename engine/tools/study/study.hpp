@@ -170,6 +170,8 @@ struct study_run_options {
   std::function<void(const std::string&)> progress;  ///< one line, now and then
   std::function<bool()> go_on;                       ///< false: ends with error(cancelled)
 };
+/// Which of its sizes is looked at more closely: the last, or options.at. Throws error(bad_config): it has no such size.
+std::size_t shown_size(const study_scenario& scenario, const study_run_options& options);
 /// Built in, and the scenario's score files, read and verified. Throws error: io, bad_score, bad_config (a name that is taken).
 std::shared_ptr<score_library> scores_of(const study_scenario& scenario);
 /// Throws error: bad_config, unsupported (no choreography can), bad_score, out_of_memory, cancelled.
