@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <map>
 #include <mutex>
 #include <set>
 
@@ -47,6 +48,8 @@ public:
       for (std::size_t n = 0; n < of_->nodes.size(); ++n)
         for (const flow_span& s : of_->nodes[n].spans()) add(static_cast<std::int32_t>(n), s);
     }
+    for (const auto& [rank, curve] : working_) curve.write(events_, rank, "nodes at work");
+    for (const auto& [rank, curve] : waiting_) curve.write(events_, rank, "nodes that wait");
     return events_.finish();
   }
 
@@ -81,6 +84,7 @@ private:
     switch (s.kind) {
       case kind_of::work:
         events_.span(track(n), me.name + " " + std::to_string(s.index), "work", ps(s.begin), ps(s.end), arguments);
+        working_[of_->rank].add(ps(s.begin), ps(s.end));
         if (me.lead == 0 && me.every == 1)
           for (const std::int32_t input : me.inputs)
             events_.arrow_ends(track(n), "tile", id(input, s.index), ps(s.begin));
@@ -111,11 +115,13 @@ private:
     else if (s.wait.what == what_for::part) what = "waits for other ranks";
     else what = "waits for credit";
     events_.span(track(n), what, "wait", ps(s.begin), ps(s.end), "\"tile\":" + std::to_string(s.index));
+    waiting_[of_->rank].add(ps(s.begin), ps(s.end));
   }
 
   static constexpr std::int64_t moment = 200'000;  ///< ps: what arrows need to end somewhere
   trace_events events_;
   std::set<std::pair<int, std::string>> named_;
+  std::map<int, trace_curve> working_, waiting_;  ///< by rank
   std::size_t run_ = 0;
   const flow_record* of_ = nullptr;
 };

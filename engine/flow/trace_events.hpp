@@ -2,10 +2,15 @@
 #pragma once
 // Chrome's trace format, which Perfetto and chrome://tracing read (Trace Event Format, Google, 2016).
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <limits>
+#include <map>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
@@ -76,6 +81,62 @@ private:
 
   std::string text_ = "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[";
   bool first_ = true;
+};
+
+/// What comes and goes, as a curve: how much of it is there at each time.
+class trace_curve {
+public:
+  void add(std::int64_t begin_ps, std::int64_t end_ps, std::int64_t by = 1) {
+    changes_[begin_ps] += by;
+    changes_[end_ps] -= by;
+  }
+  /// Nothing, if there never was any.
+  void write(trace_events& to, std::int64_t process, const std::string& name) const {
+    std::int64_t value = 0, said = 0;
+    for (const auto& [ps, by] : changes_) {
+      value += by;
+      if (value == said) continue;
+      to.counter(process, name, ps, value);
+      said = value;
+    }
+  }
+
+private:
+  std::map<std::int64_t, std::int64_t> changes_;
+};
+
+/// Spans of one actor that may overlap. A track shows only spans that follow or enclose each other, so they take as many tracks as they need.
+class trace_row {
+public:
+  void add(std::string name, std::string category, std::int64_t begin_ps, std::int64_t end_ps, std::string arguments) {
+    spans_.push_back({begin_ps, end_ps, std::move(name), std::move(category), std::move(arguments)});
+  }
+  /// On the process's tracks from `first` on: "name", "name (2)", … Returns the next one that is free.
+  std::int64_t write(trace_events& to, std::int64_t process, std::int64_t first, const std::string& name) {
+    std::stable_sort(spans_.begin(), spans_.end(), [](const one& a, const one& b) { return a.begin < b.begin; });
+    std::vector<std::int64_t> ends(1, std::numeric_limits<std::int64_t>::min());  // by track
+    std::vector<std::size_t> tracks;
+    for (const one& s : spans_) {
+      const auto free = std::find_if(ends.begin(), ends.end(), [&](std::int64_t end) { return end <= s.begin; });
+      tracks.push_back(static_cast<std::size_t>(free - ends.begin()));
+      if (free == ends.end()) ends.push_back(s.end);
+      else *free = s.end;
+    }
+    for (std::size_t t = 0; t < ends.size(); ++t)
+      to.name_track({process, first + static_cast<std::int64_t>(t)},
+                    t == 0 ? name : name + " (" + std::to_string(t + 1) + ")");
+    for (std::size_t i = 0; i < spans_.size(); ++i)
+      to.span({process, first + static_cast<std::int64_t>(tracks[i])}, spans_[i].name, spans_[i].category,
+              spans_[i].begin, spans_[i].end, spans_[i].arguments);
+    return first + static_cast<std::int64_t>(ends.size());
+  }
+
+private:
+  struct one {
+    std::int64_t begin, end;
+    std::string name, category, arguments;
+  };
+  std::vector<one> spans_;
 };
 
 }  // namespace troupe

@@ -17,6 +17,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/api/troupe.hpp"
+#include "tests/trace_curves.hpp"
 
 using namespace troupe;
 using namespace std::chrono_literals;
@@ -509,6 +510,12 @@ TEST_CASE("a timeline tells what every tile did, and what waited for what") {
   CHECK(begins == worked - ranks * ranks * tiles + arrived);
   CHECK(ends == begins);
   CHECK(waited > 0);
+  const auto curves = troupe_tests::curves_of(times.json());
+  for (int rank = 0; rank < ranks; ++rank) {
+    CHECK(curves.at({rank, "nodes at work"}).is_whole());
+    CHECK(curves.at({rank, "nodes at work"}).area() ==
+          doctest::Approx(troupe_tests::time_of_spans(times.json(), rank, "work")));
+  }
   times.clear();
   CHECK(nlohmann::json::parse(times.json())["traceEvents"].empty());
 }

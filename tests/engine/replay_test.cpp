@@ -15,6 +15,7 @@
 #include "memory/error.hpp"
 #include "tests/engine/program.hpp"
 #include "tests/seed.hpp"
+#include "tests/trace_curves.hpp"
 
 namespace replay_test {
 
@@ -104,6 +105,43 @@ TEST_CASE("replay: closed forms on ports") {
   CHECK(ns(replayed("num_ranks 1\nrank 0 {\nsend 8b to 0 tag 3\nrecv 8b from -1 tag -1 cpu 1\n}\n", loggp)) == 500);
   // Nobody does anything.
   CHECK(replayed("num_ranks 3", loggp).outcome.end_ps == 0);
+}
+
+TEST_CASE("replay: the timeline's curves are of what ranks do at once, in the recorded run, too") {
+  const std::string trace = replay_timeline(replayed(R"(num_ranks 2
+//@ clock here 1000000
+rank 0 {
+a: calc 5000
+b: send 100b to 1
+c: coll all_reduce 16 f32 sum
+b requires a
+c requires b
+//@ a from 0 to 5000
+//@ b from 5000 to 6000
+//@ c from 6000 to 9000
+}
+rank 1 {
+b: recv 100b from 0
+c: coll all_reduce 16 f32 sum
+c requires b
+//@ b from 0 to 6500
+//@ c from 7000 to 9500
+}
+)",
+                                                     loggp));
+  const auto curves = troupe_tests::curves_of(trace);
+  for (const int process : {1, 2}) {
+    CAPTURE(process);
+    for (const auto& [name, category] : {std::pair{"computations under way", "calc"},
+                                         {"ranks in collectives", "collective"},
+                                         {"sends under way", "send"}}) {
+      const auto& curve = curves.at({process, name});
+      CHECK(curve.is_whole());
+      CHECK(curve.area() == doctest::Approx(troupe_tests::time_of_spans(trace, process, category)));
+    }
+    CHECK(curves.at({process, "bytes of sends under way"}).area() ==
+          doctest::Approx(100 * curves.at({process, "sends under way"}).area()));
+  }
 }
 
 TEST_CASE("replay: messages are matched by sender and tag, in the order of their sending") {

@@ -5,6 +5,7 @@
 #include "engine/tools/study/study.hpp"
 #include "memory/error.hpp"
 #include "tests/engine/program.hpp"
+#include "tests/trace_curves.hpp"
 
 namespace study_flow_test {
 
@@ -251,6 +252,18 @@ TEST_CASE("study, flow: the report names every node, the timeline every tile") {
   CHECK(works == 4 * (2 + 8));
   CHECK(loads == 4 * (2 + 8));
   CHECK(stores == 4 * (2 * 2 + 6));
+  CHECK(troupe_tests::spans_nest(flow_trace(r)));
+  const auto curves = troupe_tests::curves_of(flow_trace(r));
+  for (int rank = 0; rank < 4; ++rank)
+    for (const auto& [name, categories] :
+         {std::pair{"cores at work", std::vector{"work"}}, {"loads and stores under way", {"load", "store"}}}) {
+      const auto& curve = curves.at({rank, name});
+      double expected = 0;
+      for (const char* category : categories) expected += troupe_tests::time_of_spans(flow_trace(r), rank, category);
+      CHECK(curve.is_whole());
+      CHECK(curve.area() == doctest::Approx(expected));
+    }
+  CHECK(curves.at({0, "bytes of loads and stores under way"}).is_whole());
   const auto document = nlohmann::json::parse(study_json(r));
   CHECK(document.at("rows").at(0).at("nodes").at(2).at("name") == "b");
   CHECK(document.at("rows").at(0).at("end_ps") == r.rows[0].outcome.end_ps);

@@ -5,6 +5,7 @@
 #include "engine/tools/study/study.hpp"
 #include "memory/error.hpp"
 #include "tests/engine/program.hpp"
+#include "tests/trace_curves.hpp"
 
 using namespace troupe;
 using json = nlohmann::json;
@@ -278,9 +279,10 @@ TEST_CASE("study, jobs: bad input is refused with a sentence") {
 TEST_CASE("study, jobs: the example, and what the program makes of it") {
   using namespace troupe_program;
   const std::string file = TROUPE_SOURCE_DIR "/config/studies/jobs.toml";
-  const auto json_file = (folder() / "jobs.json").string(), page = (folder() / "jobs.html").string();
+  const auto json_file = (folder() / "jobs.json").string(), page = (folder() / "jobs.html").string(),
+             trace = (folder() / "jobs_trace.json").string();
   const outcome o = troupe_program::run("study " + file + " --sweep job.2.period=3ms,0 --csv - --json " + json_file +
-                                        " --report " + page);
+                                        " --report " + page + " --trace " + trace);
   CHECK(o.code == 0);
   CHECK(o.err.find("slow-down") != std::string::npos);
   CHECK(o.err.find("# Elements that several jobs use") != std::string::npos);
@@ -293,6 +295,17 @@ TEST_CASE("study, jobs: the example, and what the program makes of it") {
   CHECK(document["jobs"][0]["rounds_ps"].size() == 5);
   CHECK(document["sweeps"][0]["points"].size() == 2);
   CHECK(contents(page).find("\"troupe_study\":1") != std::string::npos);
+  CHECK(troupe_tests::spans_nest(contents(trace)));
+  const auto curves = troupe_tests::curves_of(contents(trace));
+  CHECK(curves.at({1, "calls under way"}).is_whole());
+  CHECK(curves.at({1, "calls under way"}).area() ==
+        doctest::Approx(troupe_tests::time_of_spans(contents(trace), 1, "call")));
+  CHECK(curves.at({2, "messages served: nic"}).is_whole());
+  double of_jobs = 0;
+  for (const auto& [which, curve] : curves)
+    if (which.second.starts_with("messages served of ")) of_jobs += curve.area();
+  CHECK(of_jobs > 0);
+  CHECK(of_jobs <= troupe_tests::time_of_spans(contents(trace), 2, "occupy") * (1 + 1e-9));
   CHECK(troupe_program::run("study " + file + " --set job.3.rounds=2").err.find("there is no job 3; the study has 3") !=
         std::string::npos);
   CHECK(troupe_program::run("study " + file + " --path").err.find("of a study of one collective") != std::string::npos);

@@ -314,9 +314,9 @@ int run(const arguments& a) {
   for (const study_sweep& sweep : wanted) check_sweep(base, sweep);
 
   const study_scenario scenario = read_titled_study(base, a.config.said());
-  if (!scenario.jobs.empty() && (a.path || !a.trace.empty()))
-    usage_error(std::string{a.path ? "--path" : "--trace"} +
-                " is of a study of one collective; of several jobs there are --json, --csv and --report");
+  if (!scenario.jobs.empty() && a.path)
+    usage_error(
+        "--path is of a study of one collective; of several jobs there are --json, --csv, --trace and --report");
   if (!scenario.flow.nodes.empty() && (a.path || !a.report.empty()))
     usage_error(std::string{a.path ? "--path" : "--report"} +
                 " is of a study of one collective; of a flow there are --json, --csv and --trace");
@@ -343,10 +343,11 @@ int run(const arguments& a) {
   if (!a.report.empty()) write_text(a.report, study_page(std::vector{study_json(result, sweeps)}));
   if (!a.trace.empty() && result.on && result.on->nics)
     throw error(errc::unsupported, "there is no trace: what NICs do, and hosts beside them, is not recorded");
-  const bool flows = !result.flow_rows.empty();
-  if (!a.trace.empty() && !flows && !result.shown_row()->recording)
+  const bool flows = !result.flow_rows.empty(), jobs = !result.jobs.empty();
+  if (!a.trace.empty() && !flows && !jobs && !result.shown_row()->recording)
     throw error(errc::unsupported, "the run has too many steps for a trace; take fewer ranks or a smaller size");
-  if (!a.trace.empty()) write_text(a.trace, flows ? flow_trace(result) : study_trace(result));
+  if (!a.trace.empty())
+    write_text(a.trace, flows ? flow_trace(result) : jobs ? job_trace(result) : study_trace(result));
   const bool refused = std::ranges::any_of(sweeps, [](const study_sweep_result& s) { return !s.refused.empty(); });
   return wrong ? exit_wrong : refused ? exit_usage : exit_ok;
 }
@@ -378,7 +379,8 @@ void add_study(command program, action& chosen) {
       .type_name("FILE");
   sub.add_option("--csv", a->csv, "write the rows, sweeps too, refused values with why; - for standard output")
       .type_name("FILE");
-  sub.add_option("--trace", a->trace, "write a trace of one size for Perfetto or chrome://tracing").type_name("FILE");
+  sub.add_option("--trace", a->trace, "write a trace of one size, or of all jobs, for Perfetto or chrome://tracing")
+      .type_name("FILE");
   sub.add_option("--report", a->report, "write one HTML page: each size animated, its critical path, curves")
       .type_name("FILE");
   sub.add_flag("--presets", a->presets, "list the machines and their constants, and run nothing");

@@ -247,10 +247,33 @@ std::string replay_json(const replay_result& r) {
 
 namespace {
 
+/// What ranks of one run do at once.
+class rank_curves {
+public:
+  void add(const replay_operation& what, std::int64_t begin_ps, std::int64_t end_ps) {
+    using kind = replay_operation::kind;
+    if (what.what == kind::calc) computing_.add(begin_ps, end_ps);
+    if (what.what == kind::collective) collective_.add(begin_ps, end_ps);
+    if (what.what != kind::send) return;
+    sends_.add(begin_ps, end_ps);
+    bytes_.add(begin_ps, end_ps, static_cast<std::int64_t>(what.amount));
+  }
+  void write(trace_events& to, std::int64_t process) const {
+    computing_.write(to, process, "computations under way");
+    collective_.write(to, process, "ranks in collectives");
+    sends_.write(to, process, "sends under way");
+    bytes_.write(to, process, "bytes of sends under way");
+  }
+
+private:
+  trace_curve computing_, collective_, sends_, bytes_;
+};
+
 /// The run that was recorded, beside the replay.
 void add_recorded(trace_events& events, const replay_result& r) {
   if (r.what->recorded.empty()) return;
   events.name_process(2, "recorded");
+  rank_curves curves;
   for (std::size_t rank = 0; rank < r.what->recorded.size(); ++rank) {
     const trace_events::track track{2, static_cast<std::int64_t>(rank)};
     events.name_track(track, "rank " + std::to_string(rank));
@@ -261,8 +284,10 @@ void add_recorded(trace_events& events, const replay_result& r) {
       const bool collective = o.what == replay_operation::kind::collective;
       events.span(track, collective ? name(r.what->collectives[o.amount].what.kind) : std::string{name(o.what)},
                   std::string{name(o.what)}, t.begin_ps, t.end_ps, "\"line\":" + std::to_string(o.line));
+      curves.add(o, t.begin_ps, t.end_ps);
     }
   }
+  curves.write(events, 2);
 }
 
 }  // namespace
@@ -271,6 +296,7 @@ std::string replay_timeline(const replay_result& r) {
   trace_events events;
   events.name_process(1, r.on->name);
   std::int64_t arrows = 0;
+  rank_curves curves;
   for (std::size_t rank = 0; rank < r.what->ranks.size(); ++rank) {
     const trace_events::track track{1, static_cast<std::int64_t>(rank)};
     events.name_track(track, "rank " + std::to_string(rank));
@@ -281,12 +307,14 @@ std::string replay_timeline(const replay_result& r) {
       const bool collective = o.what == replay_operation::kind::collective;
       events.span(track, collective ? name(r.what->collectives[o.amount].what.kind) : kind, kind, s.begin, s.end,
                   "\"line\":" + std::to_string(o.line));
+      curves.add(o, s.begin, s.end);
       if (o.what != replay_operation::kind::recv || s.from < 0 || s.from == static_cast<rank_t>(rank)) continue;
       const replay_span& sent = r.outcome.spans[static_cast<std::size_t>(s.from)][s.operation];
       events.arrow_begins({1, s.from}, "message", std::to_string(arrows), sent.begin);
       events.arrow_ends(track, "message", std::to_string(arrows++), s.end);
     }
   }
+  curves.write(events, 1);
   add_recorded(events, r);
   return events.finish();
 }

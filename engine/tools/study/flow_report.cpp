@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a study of a flow prints, and its timeline. Its JSON is in study_report.cpp with the rest.
 #include <algorithm>
+#include <utility>
 
 #include "engine/flow/trace_events.hpp"
 #include "engine/tools/study/study.hpp"
@@ -92,7 +93,7 @@ std::string flow_csv(const study_result& r, const std::string& key, const std::s
 
 namespace {
 
-/// Tracks of a rank: launches, then loads and stores of each node, then the cores.
+/// Rows of a rank: launches, then loads and stores of each node, then the cores.
 class flow_trace_writer {
 public:
   explicit flow_trace_writer(const study_result& r)
@@ -100,8 +101,9 @@ public:
 
   std::string write() {
     for (std::size_t r = 0; r < made_.owners.size(); ++r) {
-      name_tracks(static_cast<std::int64_t>(r));
       for (std::size_t i = 0; i < made_.owners[r].size(); ++i) add(r, i);
+      write_rows(static_cast<std::int64_t>(r));
+      write_curves(static_cast<std::int64_t>(r));
     }
     return events_.finish();
   }
@@ -109,16 +111,14 @@ public:
 private:
   using kind = replay_operation::kind;
 
-  std::int64_t nodes() const { return static_cast<std::int64_t>(flow_.nodes.size()); }
-
-  void name_tracks(std::int64_t rank) {
+  void write_rows(std::int64_t rank) {
     events_.name_process(rank, "rank " + std::to_string(rank));
-    events_.name_track({rank, 0}, "launches");
-    for (std::int64_t n = 0; n < nodes(); ++n)
-      if (flow_.nodes[static_cast<std::size_t>(n)].kernel >= 0)
-        events_.name_track({rank, n + 1}, flow_.nodes[static_cast<std::size_t>(n)].name);
-    for (std::int64_t c = 0; c < flow_.cores; ++c)
-      events_.name_track({rank, nodes() + 1 + c}, "core " + std::to_string(c));
+    std::int64_t next = std::exchange(launches_, {}).write(events_, rank, 0, "launches");
+    for (std::size_t n = 0; n < nodes_.size(); ++n)
+      if (flow_.nodes[n].kernel >= 0)
+        next = std::exchange(nodes_[n], {}).write(events_, rank, next, flow_.nodes[n].name);
+    for (std::size_t c = 0; c < cores_.size(); ++c)
+      next = std::exchange(cores_[c], {}).write(events_, rank, next, "core " + std::to_string(c));
   }
 
   void add(std::size_t rank, std::size_t i) {
@@ -126,8 +126,7 @@ private:
     const lowered_flow::owner& of = made_.owners[rank][i];
     const replay_span& s = row_.outcome.spans[rank][i];
     if (s.end <= s.begin || what.what == kind::ready || what.what == kind::arrived) return;
-    const auto process = static_cast<std::int64_t>(rank);
-    if (of.node < 0) return events_.span({process, 0}, "launch", "launch", s.begin, s.end, "");
+    if (of.node < 0) return launches_.add("launch", "launch", s.begin, s.end, "");
     const study_node& n = flow_.nodes[static_cast<std::size_t>(of.node)];
     const std::string tile =
         of.tile < 0 ? std::string{} : " " + std::to_string(of.block) + "." + std::to_string(of.tile);
@@ -137,16 +136,29 @@ private:
                                  : syncs                     ? "sync"
                                  : what.what == kind::memory ? (what.tag != 0 ? "store" : "load")
                                                              : "collective";
-    const std::int64_t track = works ? nodes() + 1 + what.cpu : of.node + 1;
-    events_.span({process, track}, works ? n.name + tile : category + tile, category, s.begin, s.end,
-                 what.what == kind::memory ? "\"bytes\":" + std::to_string(what.amount) + ",\"tier\":\"" +
-                                                 (what.peer == any_rank ? "l1" : "l2") + "\""
-                                           : std::string{});
+    if (works) working_.add(s.begin, s.end);
+    if (what.what == kind::memory)
+      accesses_.add(s.begin, s.end), bytes_.add(s.begin, s.end, static_cast<std::int64_t>(what.amount));
+    trace_row& row = works ? cores_[static_cast<std::size_t>(what.cpu)] : nodes_[static_cast<std::size_t>(of.node)];
+    row.add(works ? n.name + tile : category + tile, category, s.begin, s.end,
+            what.what == kind::memory ? "\"bytes\":" + std::to_string(what.amount) + ",\"tier\":\"" +
+                                            (what.peer == any_rank ? "l1" : "l2") + "\""
+                                      : std::string{});
+  }
+
+  void write_curves(std::int64_t rank) {
+    std::exchange(working_, {}).write(events_, rank, "cores at work");
+    std::exchange(accesses_, {}).write(events_, rank, "loads and stores under way");
+    std::exchange(bytes_, {}).write(events_, rank, "bytes of loads and stores under way");
   }
 
   const study_flow& flow_;
   const study_flow_row& row_;
   const lowered_flow& made_;
+  // Of the present rank:
+  trace_row launches_;
+  std::vector<trace_row> nodes_{flow_.nodes.size()}, cores_{static_cast<std::size_t>(flow_.cores)};
+  trace_curve working_, accesses_, bytes_;
   trace_events events_;
 };
 

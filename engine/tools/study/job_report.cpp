@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a study of several jobs prints, and its CSV. Its JSON is in study_report.cpp with the rest.
+// What a study of several jobs prints, its CSV and its trace. Its JSON is in study_report.cpp with the rest.
 #include <algorithm>
+#include <map>
+#include <vector>
 
+#include "engine/flow/trace_events.hpp"
 #include "engine/tools/study/study.hpp"
 #include "engine/tools/study/text.hpp"
 #include "memory/spelling.hpp"
@@ -128,5 +131,70 @@ std::string jobs_csv(const study_result& r, const std::string& key, const std::s
   }
   return text;
 }
+
+namespace {
+
+/// A track a job, with its rounds and their calls; then those of the elements that jobs share, and whose messages they serve.
+class job_trace_writer {
+public:
+  explicit job_trace_writer(const study_result& r) : result_(r) {}
+
+  std::string write() {
+    events_.name_process(job_process, "jobs");
+    for (const study_job_row& job : result_.jobs) add_job(job);
+    calls_.write(events_, job_process, "calls under way");
+    if (result_.occupied) add_elements(*result_.occupied);
+    return events_.finish();
+  }
+
+private:
+  static constexpr std::int64_t job_process = 1, element_process = 2;
+
+  void add_job(const study_job_row& job) {
+    trace_row rounds, calls;
+    for (std::size_t r = 0; r < job.times.rounds.size(); ++r) {
+      const virtual_stretch& round = job.times.rounds[r];
+      rounds.add("round " + std::to_string(r), "round", round.begin, round.end, "");
+      for (std::size_t c = 0; c < job.times.calls[r].size(); ++c) {
+        const virtual_stretch& call = job.times.calls[r][c];
+        calls.add(name(job.calls[c].what.kind), "call", call.begin, call.end,
+                  "\"bytes\":" + std::to_string(job.calls[c].bytes));
+        calls_.add(call.begin, call.end);
+      }
+    }
+    next_ = rounds.write(events_, job_process, next_, job.name);
+    next_ = calls.write(events_, job_process, next_, job.name + ": calls");
+  }
+
+  void add_elements(const element_recording& did) {
+    events_.name_process(element_process, "shared elements");
+    std::map<std::size_t, trace_row> rows;
+    std::map<class_id, trace_curve> of_class;
+    std::vector<trace_curve> of_job(result_.jobs.size());
+    for (const element_recording::stretch& s : did.stretches) {
+      const std::string whose = s.job < 0 ? "own work" : result_.jobs[static_cast<std::size_t>(s.job)].name;
+      rows[static_cast<std::size_t>(s.element)].add(whose, "occupy", s.begin, s.end,
+                                                    "\"from\":" + std::to_string(s.from) + ",\"to\":" +
+                                                        std::to_string(s.to) + ",\"bytes\":" + std::to_string(s.bytes));
+      of_class[result_.on->elements[static_cast<std::size_t>(s.element)].of].add(s.begin, s.end);
+      if (s.job >= 0) of_job[static_cast<std::size_t>(s.job)].add(s.begin, s.end);
+    }
+    for (const study_shared_element& s : result_.shared)
+      next_ = rows[s.element].write(events_, element_process, next_, result_.on->elements[s.element].name);
+    for (const auto& [of, curve] : of_class)
+      curve.write(events_, element_process, "messages served: " + result_.on->classes[of].name);
+    for (std::size_t i = 0; i < of_job.size(); ++i)
+      of_job[i].write(events_, element_process, "messages served of " + result_.jobs[i].name);
+  }
+
+  const study_result& result_;
+  std::int64_t next_ = 0;  ///< track
+  trace_curve calls_;
+  trace_events events_;
+};
+
+}  // namespace
+
+std::string job_trace(const study_result& r) { return job_trace_writer{r}.write(); }
 
 }  // namespace troupe

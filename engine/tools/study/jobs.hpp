@@ -101,6 +101,8 @@ void print_job_rows(std::ostream& to, const study_result& result, const std::str
 std::string jobs_csv_heading();
 /// A line a job and a line a call; the last column, why a sweep's value is refused, is empty.
 std::string jobs_csv(const study_result& result, const std::string& key, const std::string& value);
+/// For Perfetto and chrome://tracing: rounds and calls of each job, and what elements do that several use, where that was recorded.
+std::string job_trace(const study_result& result);
 /// "ranks 0-7", "ranks 0-30:2, 33".
 std::string ranks_text(const std::vector<int>& ranks);
 

@@ -25,7 +25,7 @@ public:
     for (const virtual_span& s : rec.spans) add_span(s);
     for (const virtual_move& m : rec.moves) add_flow(m);
     add_ends();
-    add_counters(rec);
+    add_curves(rec);
     return events_.finish();
   }
 
@@ -70,36 +70,22 @@ private:
     events_.arrow_ends(track(m.to), "chunk", id, m.end);
   }
 
-  /// What comes and goes at which time.
-  using changes = std::map<std::int64_t, std::int64_t>;
-
-  void add_counter(int process, const std::string& name, const changes& of) {
-    std::int64_t value = 0, said = 0;
-    for (const auto& [ps, by] : of) {
-      value += by;
-      if (value == said) continue;
-      events_.counter(process, name, ps, value);
-      said = value;
-    }
-  }
-
-  void add_counters(const virtual_recording& rec) {
-    changes messages, bytes;
+  void add_curves(const virtual_recording& rec) {
+    trace_curve messages, bytes;
     for (const virtual_move& m : rec.moves) {
-      bytes[m.begin] += static_cast<std::int64_t>(m.bytes), bytes[m.end] -= static_cast<std::int64_t>(m.bytes);
-      ++messages[m.begin], --messages[m.end];
+      bytes.add(m.begin, m.end, static_cast<std::int64_t>(m.bytes));
+      messages.add(m.begin, m.end);
     }
-    add_counter(rank_process, "messages under way", messages);
-    add_counter(rank_process, "bytes under way", bytes);
-    std::map<class_id, changes> busy;
+    messages.write(events_, rank_process, "messages under way");
+    bytes.write(events_, rank_process, "bytes under way");
+    std::map<class_id, trace_curve> busy;
     for (const virtual_span& s : rec.spans) {
       if (s.kind != span_kind::occupy || s.actor < result_.on->ranks) continue;
       const auto element = static_cast<std::size_t>(s.actor - result_.on->ranks);
-      changes& of = busy[result_.on->elements[element].of];
-      ++of[s.begin], --of[s.end];
+      busy[result_.on->elements[element].of].add(s.begin, s.end);
     }
-    for (const auto& [of, changed] : busy)
-      add_counter(element_process, "messages served: " + result_.on->classes[of].name, changed);
+    for (const auto& [of, curve] : busy)
+      curve.write(events_, element_process, "messages served: " + result_.on->classes[of].name);
   }
 
   const study_result& result_;
