@@ -269,6 +269,13 @@ TEST_CASE("study, flow: the report names every node, the timeline every tile") {
   CHECK(document.at("rows").at(0).at("end_ps") == r.rows[0].outcome.end_ps);
 }
 
+TEST_CASE("study, flow: a key of another kind of node is refused, in English") {
+  using namespace troupe_program;
+  const outcome o = troupe_program::run("study '" + config_folder() + "studies/flow.toml' --sweep node.1.parts=0,2");
+  CHECK(o.code == 2);
+  CHECK(o.err.find("parts: it would do nothing: the node is an operator") != std::string::npos);
+}
+
 TEST_CASE("study, flow: a size that it has not is refused before anything runs") {
   using namespace troupe_program;
   const outcome o = troupe_program::run("study '" + config_folder() + "studies/flow.toml' --at 3K");

@@ -105,7 +105,7 @@ private:
       if (other.name == n.name) fail(n, "name", "two nodes are called so; give each a name of its own");
     for (const auto& [key, of] : node_keys())
       if (find(i, key) != nullptr && std::ranges::find(of, n.what) == of.end())
-        fail(n, key, "it would do nothing: the node is a " + kind);
+        fail(n, key, std::string{"it would do nothing: the node is "} + (kind == "operator" ? "an " : "a ") + kind);
     flow_.nodes.push_back(std::move(n));
   }
 
