@@ -8,6 +8,7 @@
 #include "memory/error.hpp"
 #include "protocols/choreographies/choreography.hpp"
 #include "tests/seed.hpp"
+#include "tests/trace_curves.hpp"
 
 #include <doctest/doctest.h>
 
@@ -263,6 +264,7 @@ TEST_CASE("study: the JSON document, the CSV and the trace say what happened") {
   for (const auto& e : trace["traceEvents"]) begins += e["ph"] == "s", ends += e["ph"] == "f";
   CHECK(begins == r.rows[1].outcome.messages);
   CHECK(ends == begins);
+  CHECK(troupe_tests::spans_nest(study_trace(r)));
   // The curves: message seconds are those of the moves, and nothing is left at the end.
   std::map<std::string, std::vector<std::pair<double, double>>> curves;
   for (const auto& e : trace["traceEvents"])
@@ -283,6 +285,34 @@ TEST_CASE("study: the JSON document, the CSV and the trace say what happened") {
   int lines = 0;
   for (std::string line; std::getline(csv, line); ++lines) CHECK(std::count(line.begin(), line.end(), ',') == 20);
   CHECK(lines == 3);
+}
+
+TEST_CASE(
+    "study: where a rank's lanes wait at once the trace has tracks beside each other, and arrows find their spans") {
+  configuration c;
+  c.add_text("[study]\npreset = \"machine\"\nlayout = \"2x4\"\nchoreography = \"double_binary_tree\"\nchannels = 2\n"
+             "sizes = \"64K\"\n",
+             "study.toml");
+  study_run_options o;
+  o.record = study_run_options::recorded::all;
+  const std::string text = study_trace(run_study(read_study(c), o));
+  CHECK(troupe_tests::spans_nest(text));
+  using track = std::pair<int, int>;
+  std::map<track, std::vector<std::pair<double, double>>> spans;
+  std::map<std::string, int> names;
+  const json trace = json::parse(text);
+  for (const auto& e : trace["traceEvents"]) {
+    if (e["ph"] == "X") spans[track{e["pid"], e["tid"]}].emplace_back(e["ts"], e["dur"]);
+    if (e["ph"] == "M" && e["name"] == "thread_name") ++names[e["args"]["name"]];
+  }
+  CHECK(names["rank 3"] == 1);
+  CHECK(names["rank 3 (2)"] == 1);
+  for (const auto& e : trace["traceEvents"]) {
+    if (e["ph"] != "s" && e["ph"] != "f") continue;
+    const double at = e["ts"];
+    CHECK(std::ranges::any_of(spans[track{e["pid"], e["tid"]}],
+                              [&](const auto& s) { return s.first <= at + 1e-7 && at <= s.first + s.second + 1e-7; }));
+  }
 }
 
 TEST_CASE("study: every size is recorded, as long as there is room; the one to be shown first of all") {
