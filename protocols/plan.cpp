@@ -140,6 +140,7 @@ std::uint64_t plan::computed_identity(std::uint64_t score_digest) const {
   if (const mailbox_plan* by = mailbox()) {
     h.add((by->any_order ? 1u : 0u) | static_cast<std::uint64_t>(by->credits) << 16);
     h.add(static_cast<std::uint64_t>(by->cut.channels) << 32 | static_cast<std::uint32_t>(by->cut.slices));
+    if (by->cut.slices_per_step != 1) h.add(static_cast<std::uint64_t>(by->cut.slices_per_step));
   }
   if (const tiers_plan* by = tiers()) {
     h.add(static_cast<std::uint64_t>(by->of_host));
@@ -157,8 +158,7 @@ std::string plan::title() const {
   std::snprintf(short_identity, sizeof short_identity, "%08x", static_cast<unsigned>(identity >> 32));
   std::string text = choreography + ", protocol " + std::string{name(protocol())};
   if (const cutting parts = cut(); parts != cutting{})
-    text += ", " + plural(static_cast<std::size_t>(parts.channels), "channel") + ", " +
-            plural(static_cast<std::size_t>(parts.slices), "slice");
+    text += ", " + plural(static_cast<std::size_t>(parts.channels), "channel") + ", " + slices_text(parts);
   return text + " (" + short_identity + ")";
 }
 

@@ -7,7 +7,7 @@
 namespace troupe::actors {
 
 virtual_parts::virtual_parts(const score& notes, const cutting& cut, std::function<void(rank_t, int)> on_arrived)
-    : notes_(notes), slices_(static_cast<std::uint64_t>(cut.slices)), on_arrived_(std::move(on_arrived)) {
+    : notes_(notes), order_(cut.order()), on_arrived_(std::move(on_arrived)) {
   for (const part& player : notes.players) lane_count_ = std::max(lane_count_, player.lanes.size());
   for (rank_t r = 0; r < notes.ranks; ++r) {
     rank_data d;
@@ -42,10 +42,13 @@ void virtual_parts::performed(rank_t rank, std::int32_t lane) {
   const std::size_t own = static_cast<std::size_t>(lane) % lane_count_;
   lane_state& l = d.lanes[static_cast<std::size_t>(lane)];
   ++l.performed;
-  // A lane performs slice after slice; what a step brings is complete with its last one.
-  const std::uint64_t before = (slices_ - 1) * notes_.players[static_cast<std::size_t>(rank)].lanes[own].size();
+  // What a step brings is complete with its last slice.
+  const std::size_t steps = notes_.players[static_cast<std::size_t>(rank)].lanes[own].size();
+  const auto last = [&](const arrival& a) {
+    return order_.index_of(steps, {static_cast<std::size_t>(a.index), order_.slices - 1});
+  };
   const std::vector<arrival>& all = d.arrivals[own];
-  for (; l.next < all.size() && before + static_cast<std::uint64_t>(all[l.next].index) < l.performed; ++l.next)
+  for (; l.next < all.size() && last(all[l.next]) < l.performed; ++l.next)
     if (--d.missing[static_cast<std::size_t>(all[l.next].piece)] == 0) on_arrived_(rank, all[l.next].piece);
 }
 

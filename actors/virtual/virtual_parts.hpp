@@ -45,7 +45,7 @@ private:
   };
 
   const score& notes_;
-  std::uint64_t slices_;
+  slice_order order_;
   std::size_t lane_count_ = 1;
   std::vector<rank_data> ranks_;
   std::function<void(rank_t, int)> on_arrived_;

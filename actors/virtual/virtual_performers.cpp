@@ -16,7 +16,7 @@ void check_virtual(const score& notes, const cutting& cut, const hardware& on, c
   if (on.ranks != notes.ranks)
     wrong("the hardware " + on.name + " has " + plural(static_cast<std::size_t>(on.ranks), "rank") + ", the score " +
           std::to_string(notes.ranks));
-  if (cut.channels < 1 || cut.slices < 1) wrong("channels and slices must be at least 1");
+  if (cut.channels < 1 || cut.slices < 1 || cut.slices_per_step < 1) wrong("channels and slices must be at least 1");
   if (o.protocol.slots < 1 || o.protocol.wire < 1 || o.protocol.payload < 1)
     wrong("slots, wire and payload of the protocol must be at least 1");
   if (!o.skew.empty() && o.skew.size() != static_cast<std::size_t>(notes.ranks))

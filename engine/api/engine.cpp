@@ -54,6 +54,7 @@ void check_choice(const char* what, const std::string& value, std::string_view c
 engine_options checked(engine_options o) {
   check_range("credits", o.credits, 1, most_credits);
   check_range("channels", o.channels, 0, most_channels_wanted);
+  check_range("slices_per_step", o.slices_per_step, 0, most_credits);
   check_range("streams", o.streams, 1, most_streams);
   check_range("workers", o.workers, -1, 1024);
   check_range("spin", o.spin, 0, 1'000'000);

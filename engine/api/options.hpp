@@ -95,8 +95,11 @@ struct engine_options {
   /// What this machine costs, by which the planner chooses: a file of `troupe tune` (docs/tuning.md). Empty: the one that
   /// TROUPE_TUNING names, else $XDG_CONFIG_HOME/troupe/tuning.toml if there is one, else assumed constants; "none": those.
   std::string tuning;
-  int channels = 0;              ///< pieces of a message performed side by side; 0: the planner decides
-  std::size_t chunk_bytes = 0;   ///< largest slice of a channel's cell; 0: the planner decides
+  int channels = 0;             ///< pieces of a message performed side by side; 0: the planner decides
+  std::size_t chunk_bytes = 0;  ///< largest slice of a channel's cell; 0: the planner decides
+  /// Slices that a step takes before the next step begins, at most as many as credits let go on; 0: the planner decides. One: a message's slices
+  /// go one after the other through all steps of a rank, and each pays the latency of all hops.
+  int slices_per_step = 0;
   int credits = 8;               ///< chunks under way per (source, destination, lane), 1 … 64
   int streams = 4;               ///< exchanges at once in direct_full_mesh
   bool through_scratch = false;  ///< pairwise, direct_full_mesh: BCopy instead of ZCopy

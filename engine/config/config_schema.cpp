@@ -98,6 +98,10 @@ constexpr std::array settings_up_to_planners{
     config_setting{"engine.channels", integer, "0",
                    "pieces of a message performed side by side; 0: the planner decides", 0, most_channels_wanted},
     config_setting{"engine.chunk_bytes", bytes, "0", "largest slice of a channel's cell; 0: the planner decides"},
+    config_setting{
+        "engine.slices_per_step", integer, "0",
+        "slices that a step takes before the next step, at most as credits let go on; 0: the planner decides", 0,
+        most_credits},
     config_setting{"engine.credits", integer, "8", "chunks under way per (source, destination, lane)", 1, most_credits},
     config_setting{"engine.streams", integer, "4", "exchanges at once in direct_full_mesh", 1, most_streams},
     config_setting{"engine.through_scratch", boolean, "false",
@@ -200,6 +204,10 @@ constexpr std::array settings_up_to_selections{
                    "pieces that follow one another; 0: as many as the chunk size asks for (with `auto`, and no limit, "
                    "as many as are fastest)",
                    0, 1e6},
+    config_setting{
+        "study.slices_per_step", integer, "0",
+        "slices that a step takes before the next step; 0: one (with `auto`, and no `slices`, as many as are fastest)",
+        0, 1e6},
     config_setting{"study.chunk_bytes", bytes, "0", "largest chunk; 0: what the protocol's slot holds"},
     config_setting{"study.credits", integer, "0",
                    "chunks under way per (source, destination, lane); 0: the protocol's slots", 0, 1e6},

@@ -187,6 +187,7 @@ engine_options configuration::engine() const {
   o.tuning = text("engine.tuning");
   o.channels = number("engine.channels");
   o.chunk_bytes = bytes_of(at("engine.chunk_bytes"));
+  o.slices_per_step = number("engine.slices_per_step");
   o.credits = number("engine.credits");
   o.streams = number("engine.streams");
   o.through_scratch = std::get<bool>(at("engine.through_scratch").value);

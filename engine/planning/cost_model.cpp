@@ -2,7 +2,6 @@
 #include "engine/planning/cost_model.hpp"
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -16,7 +15,7 @@ namespace troupe {
 
 namespace {
 
-constexpr int longest_rehearsal = 4;  // slices
+constexpr int longest_rehearsal = 4;  // slices; where several go together, two groups
 
 std::uint64_t queue_key(rank_t from, rank_t to, std::size_t lane) {
   return static_cast<std::uint64_t>(static_cast<std::uint32_t>(from)) << 40 |
@@ -129,22 +128,24 @@ timing_sheet::timing_sheet(const score& s, const reach_map* where, const machine
 /// Runs the lanes in model time. Lanes never choose, so the order in which they are looked at does not matter.
 class rehearsal {
 public:
-  rehearsal(const timing_sheet& sheet, double bytes, int slices, int credits, const machine_constants& machine)
+  rehearsal(const timing_sheet& sheet, double bytes, const slice_order& order, int credits,
+            const machine_constants& machine)
       : sheet_(sheet),
         machine_(machine),
         per_cell_copy_(bytes / machine.copy_rate),
         per_cell_reduce_(bytes / machine.reduce_rate),
         bytes_(bytes),
-        slices_(slices),
+        order_(order),
         credits_(static_cast<std::size_t>(credits)),
         at_(sheet.lanes_.size()),
-        ends_(sheet.steps_.size() * static_cast<std::size_t>(slices), -1),
+        ends_(sheet.steps_.size() * static_cast<std::size_t>(order.slices), -1),
         queues_(sheet.receiver_.size()),
-        arrivals_(sheet.first_message_.back() * static_cast<std::size_t>(slices)),
+        arrivals_(sheet.first_message_.back() * static_cast<std::size_t>(order.slices)),
         taken_(arrivals_.size()),
         busy_(sheet.first_lane_.size(), 0),
         element_busy_(sheet.elements_ + 1, 0),
-        sent_(sheet.first_lane_.size(), 0) {}
+        sent_(sheet.first_lane_.size(), 0),
+        slice_ends_(static_cast<std::size_t>(order.slices), 0) {}
 
   /// Whether every lane came to its end.
   bool run() {
@@ -156,7 +157,7 @@ public:
       advance(l);
     }
     return std::all_of(sheet_.lanes_.begin(), sheet_.lanes_.end(), [&, l = std::size_t{0}](const auto& lane) mutable {
-      return at_[l++].slice == slices_ || lane.begin == lane.end;
+      return at_[l++].where.step == lane.end - lane.begin;
     });
   }
 
@@ -168,8 +169,7 @@ public:
 
 private:
   struct position {
-    std::uint32_t next = 0;  ///< relative to the lane's begin
-    int slice = 0;
+    slice_order::position where;
     double clock = 0;
     bool queued = false;
     bool waits_after = false;
@@ -189,12 +189,14 @@ private:
     position& p = at_[l];
     if (lane.begin == lane.end) return;
     bool moved = false;
-    while (p.slice < slices_ && step_once(l)) {
+    const std::size_t steps = lane.end - lane.begin;
+    while (p.where.step < steps && step_once(l)) {
       moved = true;
-      if (++p.next < lane.end - lane.begin) continue;
-      p.next = 0;
-      double& end = slice_ends_[static_cast<std::size_t>(p.slice++)];
-      end = std::max(end, p.clock);
+      if (p.where.step + 1 == steps) {
+        double& end = slice_ends_[static_cast<std::size_t>(p.where.slice)];
+        end = std::max(end, p.clock);
+      }
+      p.where = order_.next(steps, p.where);
     }
     if (!moved) return;
     const auto r = static_cast<std::size_t>(lane.rank);
@@ -205,9 +207,9 @@ private:
   bool step_once(std::size_t l) {
     const auto& lane = sheet_.lanes_[l];
     position& p = at_[l];
-    const auto index = static_cast<std::size_t>(lane.begin + p.next);
+    const std::size_t index = lane.begin + p.where.step;
     const auto& s = sheet_.steps_[index];
-    const std::size_t offset = sheet_.steps_.size() * static_cast<std::size_t>(p.slice);
+    const std::size_t offset = sheet_.steps_.size() * static_cast<std::size_t>(p.where.slice);
     double start = p.clock;
     p.waits_after = s.after >= 0 && ends_[offset + static_cast<std::size_t>(s.after)] < 0;
     if (p.waits_after) return false;
@@ -226,8 +228,9 @@ private:
     static constexpr message_costs none{0, 0, 0, 0};
     const message_costs& receiving = in ? costs_of(s.receives) : none;
     const message_costs& sending = out ? costs_of(s.sends) : none;
-    const double share = s.continues ? machine_.operand_share : 1;
-    const double cost = (s.continues ? machine_.operand : machine_.step) +
+    const bool continues = s.continues && order_.slices_per_step == 1;
+    const double share = continues ? machine_.operand_share : 1;
+    const double cost = (continues ? machine_.operand : machine_.step) +
                         s.cells * (share * (s.copied * per_cell_copy_ + s.reduced * per_cell_reduce_) +
                                    bytes_ * (receiving.receive_byte + sending.send_byte));
     const auto rank = static_cast<std::size_t>(lane.rank);
@@ -236,7 +239,7 @@ private:
     const double told = s.by_engine ? 2 * machine_.element : 0;
     const double carried = out ? carry(s.sends, s.cells * bytes_) : 0;
     p.clock = ends_[offset + index] = end += told;
-    work_ += cost + told + carried + (sending.message - sending.turn) * machine_.message_share;
+    work_ += cost + told + carried + (sending.message - sending.idle) * machine_.message_share;
     busy_[rank] += cost + sending.sending;
     if (in) {
       taken_[message(s.receives, in->taken++)] = p.clock;
@@ -269,13 +272,13 @@ private:
   }
   /// Of a queue: where it stands among all messages.
   std::size_t message(std::int32_t queue, std::size_t number) const {
-    return sheet_.first_message_[static_cast<std::size_t>(queue)] * static_cast<std::size_t>(slices_) + number;
+    return sheet_.first_message_[static_cast<std::size_t>(queue)] * static_cast<std::size_t>(order_.slices) + number;
   }
 
   const timing_sheet& sheet_;
   const machine_constants& machine_;
   double per_cell_copy_, per_cell_reduce_, bytes_;
-  int slices_;
+  slice_order order_;
   std::size_t credits_;
   std::vector<position> at_;
   std::vector<double> ends_;
@@ -286,19 +289,20 @@ private:
   std::vector<double> element_busy_;  ///< by element, and one that does nothing
   std::vector<double> sent_;          ///< by rank: when its last message was handed out, in whatever lane
   std::vector<std::int32_t> ready_;
-  std::array<double, longest_rehearsal> slice_ends_{};
+  std::vector<double> slice_ends_;
   double work_ = 0;
 };
 
 double timing_sheet::predict(double cell_bytes, const cutting& cut, int credits, const machine_constants& machine,
                              double staging_bytes) const {
-  const int rehearsed = std::clamp(cut.slices, 1, longest_rehearsal);
+  const int group = cut.slices_per_step;  // slices that end together
+  const int rehearsed = std::clamp(cut.slices, 1, std::max(longest_rehearsal, 2 * group));
   const double bytes = cell_bytes / (static_cast<double>(cut.channels) * cut.slices);
-  rehearsal run(*this, bytes, rehearsed, std::max(1, credits), machine);
+  rehearsal run(*this, bytes, {rehearsed, group}, std::max(1, credits), machine);
   if (!run.run()) return std::numeric_limits<double>::infinity();
   double path = run.end_of(rehearsed - 1);
   const double more = cut.slices - rehearsed;
-  if (more > 0) path += more * (path - run.end_of(rehearsed - 2));
+  if (more > 0) path += more / group * (path - run.end_of(rehearsed - 1 - group));
   const double repeats = static_cast<double>(cut.slices) / rehearsed;
   const double staging = staging_bytes / machine.copy_rate;
   const double ranks = static_cast<double>(first_lane_.size() - 1);
@@ -327,7 +331,7 @@ least_time least_of(const score_tally& of, double cell_bytes, const machine_cons
                         (n(each.copied) + share * n(each.local_copied)) * copy +
                         (n(each.reduced) + share * n(each.local_reduced)) * reduce +
                         cell_bytes * (n(each.sent) * messages.send_byte + n(each.received) * messages.receive_byte);
-    total += count * (busy + n(each.messages) * (messages.message - messages.turn) * machine.message_share);
+    total += count * (busy + n(each.messages) * (messages.message - messages.idle) * machine.message_share);
     busiest = std::max(busiest, busy / most_channels);  // who performs a rank's channels need not be one thread
     ranks += count;
   }

@@ -24,7 +24,7 @@ struct message_costs {
   double sending = 0;       ///< of it: while the sender's rank can do nothing else, nor send in another lane
   double send_byte = 0;     ///< a byte that a sender takes besides …
   double receive_byte = 0;  ///< … and a receiver
-  double turn = 0;          ///< of `message`: until the receiver has a core. Nobody works for it meanwhile
+  double idle = 0;  ///< of `message`: it is on a wire, or waits until the receiver has a core, and nobody works for it
 };
 
 /// What a machine costs. Times in seconds, rates in bytes of result per second and core.
@@ -35,7 +35,7 @@ struct machine_constants {
   double step = 0.05e-6;       ///< one instruction of a performer, without its bytes
   double operand = 0.01e-6;    ///< one more input or output of a pass over several (program.hpp: fold)
   double operand_share = 0.5;  ///< what its bytes cost, of a step of its own
-  double message_share = 1;    ///< of message_costs::message without `turn`: how much of it a core works
+  double message_share = 1;    ///< of message_costs::message without `idle`: how much of it a core works
   /// In a layout that places ranks on several core groups: an element of the machine is told of a chunk or a packet, and tells the next.
   double element = 0.5e-6;
   double copy_rate = 12e9;    ///< one read, one write
@@ -56,8 +56,8 @@ public:
   /// Seconds until the last rank is done.
   /// @param cell_bytes of one cell (block bytes / parts), before cutting.
   /// @param staging_bytes that every rank copies or converts besides, before and after.
-  /// Infinite if the score cannot go on with these credits. At most four slices are simulated; the others
-  /// take as long as the fourth.
+  /// Infinite if the score cannot go on with these credits. At most four slices, or two groups of slices that go together, are simulated; the
+  /// others take as long as the last.
   double predict(double cell_bytes, const cutting& cut, int credits, const machine_constants& machine,
                  double staging_bytes = 0) const;
 

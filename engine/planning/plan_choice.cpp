@@ -25,8 +25,10 @@ constexpr std::size_t automatic_chunk = 256 * 1024;
 constexpr std::size_t automatic_chunk_between_hosts = 1024 * 1024;
 /// A score that only reads and writes other ranks' buffers gains nothing from slices, except that it can be cancelled between them.
 constexpr std::size_t uncut_pass = std::size_t{16} << 20;
-/// Of all ranks' programs of a plan together: some 200 MB.
+/// Where several slices of a step are under way together, shorter ones hide more of the latency; what they cost more decides.
+constexpr std::size_t together_between_hosts = automatic_chunk_between_hosts / 4;
 constexpr const char* small_staging = "its staging memory is too small for whole blocks; raise engine.scratch_bytes";
+/// Of all ranks' programs of a plan together: some 200 MB.
 constexpr std::size_t most_instructions = std::size_t{1} << 21;
 
 std::size_t ceiling(std::size_t a, std::size_t b) { return a / b + (a % b != 0); }
@@ -223,6 +225,9 @@ void plan_choice::price_cuts(contender& c, const planning_task& task, std::span<
   c.priced = true;
   c.seconds = never;
   for (const cutting& cut : cuts) price(c, task, cut);
+  // Several slices in a step need more credits than one.
+  for (const cutting& cut : cuts)
+    if (!std::isfinite(c.seconds) && cut.slices_per_step > 1) price(c, task, {cut.channels, cut.slices});
   if (!std::isfinite(c.seconds))
     c.why_rejected = "it cannot go on with the credits that there are (" + std::to_string(options_.credits) + ")";
 }
@@ -237,7 +242,9 @@ void plan_choice::price(contender& c, const planning_task& task, const cutting& 
       lowered->predict(bytes, cut, staging_bytes(c, task), through_actors(task, size_class(bytes), c.work_type),
                        &task.where, elements ? &*elements : nullptr) +
       costs(task).actor_operation_seconds(task.ranks());
-  if (!(seconds < c.seconds)) return;
+  // What is under way together leaves the caches earlier, of which the model knows nothing.
+  constexpr double worth_it = 0.95;
+  if (!(seconds < (cut.slices_per_step > 1 && c.cut.slices_per_step == 1 ? worth_it : 1) * c.seconds)) return;
   c.seconds = seconds;
   c.cut = cut;
   c.lowered = lowered;
@@ -253,8 +260,6 @@ double plan_choice::bytes_a_core(const planning_task& task, std::size_t block_by
   return std::max(1.0, block * blocks / std::max(1, std::min(costs(task).machine.cores, task.ranks())));
 }
 
-/// What the options leave open. A channel's slice has at most about the chunk's bytes (part_begin rounds to 64 elements), and a
-/// slice at least one element of the largest cell.
 /// Elements that each of the cells which slices use again may have, where a call's staging memory is given (BCopy); else no limit.
 std::size_t plan_choice::staged_elements(const contender& c, const planning_task& task,
                                          const lowered_score& whole) const {
@@ -335,6 +340,16 @@ bool plan_choice::stages_whole_blocks(const contender& c, const planning_task& t
          largest_part(task.largest_block(), static_cast<std::size_t>(std::max(1, c.lowered->notes->parts)));
 }
 
+/// By default only where latencies are long. Cells in L0 are the same memory in every slice.
+int plan_choice::most_slices_per_step(const planning_task& task, const lowered_score& whole) const {
+  const auto has_l0 = [](const part& player) { return !player.l0.empty(); };
+  if (!whole.moves_chunks || std::ranges::any_of(whole.notes->players, has_l0)) return 1;
+  if (options_.slices_per_step > 0) return options_.slices_per_step;
+  return task.where.farthest_link() == reach::network ? std::max(1, options_.credits / 2) : 1;
+}
+
+/// What the options leave open. A channel's slice has at most about the chunk's bytes (part_begin rounds to 64 elements), and a
+/// slice at least one element of the largest cell.
 std::vector<cutting> plan_choice::cuts(const contender& c, const planning_task& task,
                                        const lowered_score& whole) const {
   const std::size_t cell =
@@ -346,12 +361,13 @@ std::vector<cutting> plan_choice::cuts(const contender& c, const planning_task& 
     for (int n = 2; n <= most_channels_tried && n * task.ranks() <= costs(task).machine.cores; n *= 2)
       channels.push_back(n);
   }
-  const std::size_t chunk = options_.chunk_bytes > 0                       ? options_.chunk_bytes
-                            : task.selected.chunk_bytes > 0                ? task.selected.chunk_bytes
-                            : !whole.moves_chunks                          ? uncut_pass
-                            : task.where.farthest_link() == reach::network ? automatic_chunk_between_hosts
-                                                                           : automatic_chunk;
-  const std::size_t chunk_elements = std::max<std::size_t>(1, chunk / size_of(c.work_type));
+  const bool far = task.where.farthest_link() == reach::network;
+  const std::size_t wanted_chunk = options_.chunk_bytes > 0 ? options_.chunk_bytes : task.selected.chunk_bytes;
+  const std::size_t chunk = wanted_chunk > 0      ? wanted_chunk
+                            : !whole.moves_chunks ? uncut_pass
+                            : far                 ? automatic_chunk_between_hosts
+                                                  : automatic_chunk;
+  const int most_together = most_slices_per_step(task, whole);
   const std::size_t in_l0 = elements_in_l0(c, task, whole);
   std::vector<cutting> found;
   for (const int wanted : channels) {
@@ -365,10 +381,17 @@ std::vector<cutting> plan_choice::cuts(const contender& c, const planning_task& 
       throw error(errc::unsupported, "its staging memory is too small: blocks would go in more than " +
                                          std::to_string(std::min(most, length)) +
                                          " pieces; raise engine.scratch_bytes");
-    const std::size_t slices = std::min({ceiling(length, std::min({chunk_elements, std::max<std::size_t>(1, staged),
-                                                                   std::max<std::size_t>(1, in_l0 / side)})),
-                                         length, most});
-    found.push_back({static_cast<int>(side), static_cast<int>(std::max<std::size_t>(1, slices))});
+    const std::size_t longest = std::max<std::size_t>(1, std::min(staged, in_l0 / side));
+    const auto add = [&](std::size_t bytes, int most_a_step) {
+      const std::size_t elements = std::min(longest, std::max<std::size_t>(1, bytes / size_of(c.work_type)));
+      const int slices =
+          static_cast<int>(std::max<std::size_t>(1, std::min({ceiling(length, elements), length, most})));
+      const cutting cut{static_cast<int>(side), slices, std::min(slices, most_a_step)};
+      if (found.empty() || found.back() != cut) found.push_back(cut);
+    };
+    if (options_.slices_per_step == 0) add(chunk, 1);
+    add(chunk, most_together);
+    if (far && wanted_chunk == 0 && most_together > 1) add(together_between_hosts, most_together);
   }
   return found;
 }
@@ -481,7 +504,7 @@ void plan_choice::agree_over_slots(contender& c, const planning_task& task) {
 bool plan_choice::fit_slots(contender& c, slot_format format, const planning_task& task) const {
   contender::slot_way& way = c.over(format);
   const call_shape sizes{task.largest_block(), {}, {}, {}, size_of(c.work_type)};
-  if (!way.lowered->verified(1)->ok()) way.why_not = "the verifier found a fault";
+  if (!way.lowered->verified()->ok()) way.why_not = "the verifier found a fault";
   const std::size_t unit = size_of(unit_of(c.work_type, task.what.reduction.kind));
   const bool fills_lines = format != slot_format::ll128 || slots::ll128_payload % unit == 0;
   if (way.why_not.empty() && fills_lines && surely_fits_slots(*way.lowered->notes, sizes, format)) return true;
@@ -595,7 +618,7 @@ bool plan_choice::refine(const option& o, const planning_task& task) {
   if (!c.priced) return consider(c, task), false;
   if (direct && !c.direct_priced) return price_direct(c, task), false;
   if (!c.settled) return settle(c, task), false;
-  if (!direct || c.lowered->verified(1)->ok()) return true;
+  if (!direct || c.lowered->verified()->ok()) return true;
   c.direct_seconds = never;
   c.why_not_direct = "the verifier found a fault";
   return false;
@@ -613,7 +636,7 @@ bool plan_choice::refine_slots(contender& c, slot_format format, const planning_
 void plan_choice::settle(contender& c, const planning_task& task) {
   if (c.eligible() && !c.written) write(c, task);
   if (!c.eligible() || c.settled) return;
-  const verdict& v = *c.lowered->verified(c.cut.slices);
+  const verdict& v = *c.lowered->verified(c.cut.order());
   if (!v.ok()) {
     consider(c, task);  // credits that do not suffice are not the score's fault
     if (!c.eligible()) return;
@@ -650,7 +673,7 @@ bool plan_choice::same_trees_in_place(const contender& c, const planning_task& t
   if (always_staged || !agrees_on_place(other.what, other.uniform) || !library_.refusal(c.choreography, other).empty())
     return true;
   const bool split = !task.what.uniform || c.cut != cutting{};
-  const verdict& w = *library_.get({c.choreography, other, split, false})->verified(c.cut.slices);
+  const verdict& w = *library_.get({c.choreography, other, split, false})->verified(c.cut.order());
   if (!w.ok() || !task.rules.trees.met_by(w)) return false;
   for (rank_t r = 0; r < other.ranks; ++r)
     if (tree_of(v, r, 0) != tree_of(w, r, 0)) return false;

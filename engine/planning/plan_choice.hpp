@@ -171,6 +171,7 @@ private:
   /// @param bytes of a block
   machine_constants through_actors(const planning_task& task, std::size_t bytes, datatype type) const;
   machine_constants least_through_actors(const planning_task& task, std::size_t bytes, datatype type) const;
+  int most_slices_per_step(const planning_task& task, const lowered_score& whole) const;
   std::vector<cutting> cuts(const contender& c, const planning_task& task, const lowered_score& whole) const;
   std::size_t staged_elements(const contender& c, const planning_task& task, const lowered_score& whole) const;
   std::size_t elements_in_l0(const contender& c, const planning_task& task, const lowered_score& whole) const;

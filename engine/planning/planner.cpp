@@ -49,6 +49,7 @@ engine_options planner::impl::checked(engine_options o) {
   };
   check_range("credits", o.credits, 1, most_credits);
   check_range("channels", o.channels, 0, most_channels_wanted);
+  check_range("slices_per_step", o.slices_per_step, 0, most_credits);
   check_range("streams", o.streams, 1, most_streams);
   if (o.scratch_bytes < least_scratch_bytes)
     wrong("scratch_bytes is " + std::to_string(o.scratch_bytes) + "; staging needs at least " +

@@ -30,6 +30,7 @@ struct candidate {
   std::string protocol = "simple";  ///< or ll, ll128, direct: each a row of its own
   int channels = 1;
   int slices = 1;
+  int slices_per_step = 1;
   double predicted_seconds = 0;  ///< by the cost model; meaningless if rejected
   std::string why_rejected;      ///< one sentence; empty: eligible
   bool chosen = false;

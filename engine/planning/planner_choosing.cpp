@@ -267,6 +267,7 @@ void planner::impl::append_rows(std::vector<candidate>& rows, contender& c, cons
                     std::string{name(how)},
                     cut.channels,
                     cut.slices,
+                    cut.slices_per_step,
                     seconds,
                     std::move(why_not),
                     o.is(c, how),

@@ -43,7 +43,7 @@ std::shared_ptr<lowered_score> planner::impl::agree_by_mailbox(bool& agrees, con
     if (agrees || c.cut != cutting{}) break;
     if ((form == agreement_form::direct) != (task.ranks() <= 2)) continue;
     auto with = library.get({c.choreography, c.on, split, c.rank_order_fold, form});
-    if (!with || !with->verified(c.cut.slices)->ok()) continue;
+    if (!with || !with->verified(c.cut.order())->ok()) continue;
     agrees = true;
     return with;
   }
@@ -84,11 +84,11 @@ void planner::impl::let_run_ahead(plan& made, const contender& c, const planning
   // By mailbox, where tokens are not repeated with slices.
   const bool tokens = made.slots() != nullptr ? c.over(made.slots()->format).agreement != agreement_form::none
                                               : made.mailbox() != nullptr && made.agrees() && !c.lowered->agrees();
-  if (!tokens || !c.lowered->verified(1)->ok()) return;
-  const auto ahead = std::shared_ptr<plan>(new plan(made.with_score(c.lowered->notes, c.lowered->verified(1))));
+  if (!tokens || !c.lowered->verified()->ok()) return;
+  const auto ahead = std::shared_ptr<plan>(new plan(made.with_score(c.lowered->notes, c.lowered->verified())));
   ahead->runs_ahead = true;
   // One answer for both, since a call is prepared before it is known which of them is performed.
-  made.root_in_place = ahead->root_in_place = made.root_in_place && c.lowered->holds_at_root_in_place(1);
+  made.root_in_place = ahead->root_in_place = made.root_in_place && c.lowered->holds_at_root_in_place();
   made.divides = ahead->divides = made.divides && divides_in_steps(task.what, task.ranks(), *ahead->verified);
   made.ahead = ahead;
 }
@@ -122,7 +122,7 @@ std::shared_ptr<plan> planner::impl::make_partitioned_plan(planning_task task) {
 std::shared_ptr<lowered_score> planner::impl::in_pieces(bool& agrees, const contender& c, const planning_task& task) {
   score_key key = key_of_pieces(c, task);
   auto plain = library.get(key);
-  if (const verdict& v = *plain->verified(1); !v.ok())
+  if (const verdict& v = *plain->verified(); !v.ok())
     throw error(v.first_fault->rank < 0 ? errc::unsupported : errc::bad_score,
                 to_string(task.what) + ": " + c.choreography + ": " + to_string(*v.first_fault));
   agrees = traits_of(task.what.what).data_tell_all || plain->agrees();
@@ -131,7 +131,7 @@ std::shared_ptr<lowered_score> planner::impl::in_pieces(bool& agrees, const cont
     if ((form == agreement_form::direct) != (task.ranks() <= 2)) continue;
     key.agreement = form;
     auto with = library.get(key);
-    if (!with || !with->verified(1)->ok()) continue;
+    if (!with || !with->verified()->ok()) continue;
     agrees = true;
     return with;
   }
@@ -190,8 +190,8 @@ std::shared_ptr<plan> planner::impl::make_plan(const planning_task& task, const 
   const std::shared_ptr<lowered_score> as = choose_port(*made, o, task);
   const cutting cut = made->cut();
   made->notes = as->notes;
-  made->verified = as->verified(cut.slices);
-  if (has_root(task.what.what) && !made->in_place) made->root_in_place = as->holds_at_root_in_place(cut.slices);
+  made->verified = as->verified(cut.order());
+  if (has_root(task.what.what) && !made->in_place) made->root_in_place = as->holds_at_root_in_place(cut.order());
   const slots_plan* slots = made->slots();
   made->divides = slots == nullptr && divides_in_steps(task.what, task.ranks(), *made->verified);
   let_run_ahead(*made, c, task);
@@ -236,7 +236,7 @@ std::shared_ptr<plan> planner::impl::make_plan_for_nic(const planning_task& task
   made->predicted_seconds = chosen.seconds;
   made->port = nic_plan{options.credits, actors::nic_packet_bytes, task.where.hosts()};
   made->notes = c.lowered->notes;
-  made->verified = c.lowered->verified(1);
+  made->verified = c.lowered->verified();
   if (has_root(task.what.what) && !made->in_place) made->root_in_place = c.lowered->offloads_at_root_in_place();
   made->identity = made->computed_identity(c.lowered->digest());
   log->debug("{}: offloaded, {}, predicted {:.1f} us", to_string(task.what), c.choreography, chosen.seconds * 1e6);

@@ -54,14 +54,6 @@ bool carries_data(const score& s) {
   return false;
 }
 
-std::size_t steps_of_one_cell(const score& s) {
-  std::size_t total = 0;
-  for (const part& player : s.players)
-    for (const lane& l : player.lanes)
-      for (const step& at : l) total += static_cast<std::size_t>(std::max({1, at.source.count, at.target.count}));
-  return total;
-}
-
 std::string score_text(const std::string& path) {
   file_text file = read_file(path, most_score_file_bytes);
   if (!file.problem.empty()) throw error(errc::io, "cannot read the score file " + path + ": " + file.problem);
@@ -96,22 +88,29 @@ bool same(const score_key& a, const score_key& b) {
 lowered_score::lowered_score(score s, int credits, std::shared_ptr<spdlog::logger> log)
     : notes(std::make_shared<const score>(std::move(s))),
       steps(step_total(*notes)),
-      single_steps(steps_of_one_cell(*notes)),
+      single_steps(single_step_total(*notes)),
       touches_other_ranks(names_other_ranks(*notes)),
       uses_l2(names_l2(*notes)),
       moves_chunks(carries_data(*notes)),
       credits_(credits),
       log_(std::move(log)) {}
 
-const std::shared_ptr<const verdict>& lowered_score::verified(int slices) {
-  const auto which = static_cast<std::size_t>(std::clamp(slices, 1, 3));
-  auto& answer = verdicts_[which];
-  if (answer) return answer;
-  if (steps * which > long_verification)
+lowered_score::in_slices& lowered_score::of(const slice_order& slices) {
+  const slice_order order = slices.shortened();
+  for (in_slices& known : in_slices_)
+    if (known.order == order) return known;
+  return in_slices_.emplace_back(in_slices{order, nullptr, std::nullopt});
+}
+
+const std::shared_ptr<const verdict>& lowered_score::verified(const slice_order& slices) {
+  in_slices& known = of(slices);
+  if (known.verified) return known.verified;
+  if (steps * static_cast<std::size_t>(known.order.slices) > long_verification)
     log_->warn("verifying {} for {} ranks: {} steps in {} slices, this takes a while (once)", notes->choreography,
-               notes->ranks, steps, which);
-  answer = std::make_shared<const verdict>(verify(*notes, {credits_, static_cast<int>(which)}));
-  return answer;
+               notes->ranks, steps, known.order.slices);
+  known.verified =
+      std::make_shared<const verdict>(verify(*notes, {credits_, known.order.slices, known.order.slices_per_step}));
+  return known.verified;
 }
 
 bool lowered_score::agrees() {
@@ -124,8 +123,8 @@ std::string lowered_score::why_no_descriptors(const score& as) {
   // What is cheap comes first.
   const auto places = offload::behind_one_nic(*notes);
   if (std::string why = offload::why_not_offloaded(*notes, {credits_, places, 1}); !why.empty()) return why;
-  if (!verified(1)->ok()) return "the verifier found a fault: " + to_string(*verified(1)->first_fault);
-  return offload::why_not_performed(*notes, as, *verified(1), credits_);
+  if (!verified()->ok()) return "the verifier found a fault: " + to_string(*verified()->first_fault);
+  return offload::why_not_performed(*notes, as, *verified(), credits_);
 }
 
 const std::string& lowered_score::why_not_offloaded() {
@@ -137,7 +136,7 @@ bool lowered_score::offloads_at_root_in_place() {
   if (offloads_at_root_in_place_) return *offloads_at_root_in_place_;
   score aliased = *notes;
   aliased.in_place = true;
-  offloads_at_root_in_place_ = holds_at_root_in_place(1) && why_no_descriptors(aliased).empty();
+  offloads_at_root_in_place_ = holds_at_root_in_place() && why_no_descriptors(aliased).empty();
   return *offloads_at_root_in_place_;
 }
 
@@ -146,11 +145,12 @@ std::uint64_t lowered_score::digest() {
   return *digest_;
 }
 
-bool lowered_score::holds_at_root_in_place(int slices) {
-  auto& answer = root_in_place_[static_cast<std::size_t>(std::clamp(slices, 1, 3))];
+bool lowered_score::holds_at_root_in_place(const slice_order& slices) {
+  in_slices& known = of(slices);
+  auto& answer = known.root_in_place;
   if (answer) return *answer;
   const verdict& apart = *verified(slices);
-  const verdict in_place = verify(root_in_place(*notes), {credits_, std::clamp(slices, 1, 3)});
+  const verdict in_place = verify(root_in_place(*notes), {credits_, known.order.slices, known.order.slices_per_step});
   answer = in_place.ok();
   if (is_reduction(notes->what))
     for (std::int32_t c = 0; *answer && c < notes->parts; ++c)
@@ -209,9 +209,13 @@ double lowered_score::predict(std::size_t block_bytes, const cutting& cut, doubl
                               const machine_constants& costs, const reach_map* where, const machine* elements) {
   const std::size_t bytes = size_class(block_bytes);
   const auto staged = size_class(static_cast<std::size_t>(std::min(staging_bytes, 9e18)));
-  const price_key key{
-      bytes,  static_cast<std::uint64_t>(cut.channels),      static_cast<std::uint64_t>(cut.slices),
-      staged, std::bit_cast<std::uint64_t>(costs.copy_rate), std::bit_cast<std::uint64_t>(costs.reduce_rate)};
+  const price_key key{bytes,
+                      static_cast<std::uint64_t>(cut.channels),
+                      static_cast<std::uint64_t>(cut.slices),
+                      static_cast<std::uint64_t>(cut.slices_per_step),
+                      staged,
+                      std::bit_cast<std::uint64_t>(costs.copy_rate),
+                      std::bit_cast<std::uint64_t>(costs.reduce_rate)};
   if (const auto known = prices_.find(key); known != prices_.end()) return known->second;
   if (!sheet_) sheet_.emplace(*notes, where, elements);
   const double seconds = sheet_->predict(static_cast<double>(bytes) / std::max(1, notes->parts), cut, credits_, costs,

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstddef>
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -36,12 +37,12 @@ public:
   const bool uses_l2;              ///< memory that is nobody's own
   const bool moves_chunks;         ///< messages or DMA carry data, not only the syncs' tokens
 
-  /// The verifier's word for this many slices. Three and more are alike: every access of a slice has been seen beside the
-  /// slice before and the one after.
-  const std::shared_ptr<const verdict>& verified(int slices);
+  /// The verifier's word for slices in this order. Three groups of them and more are alike: every access of a group has been seen beside the
+  /// group before and the one after.
+  const std::shared_ptr<const verdict>& verified(const slice_order& slices = {});
 
   /// The score is right, with the same reduction trees, also where the root's call is in place. @pre verified(slices) is ok
-  bool holds_at_root_in_place(int slices);
+  bool holds_at_root_in_place(const slice_order& slices = {});
 
   /// Every sum is one pass of the kernel over all ranks' contributions, which rounds once: no partial result is ever stored.
   /// Cost: compiles the score for all ranks the first time. @pre its indices are right: built in, or from a verified file
@@ -66,12 +67,18 @@ public:
                  const reach_map* where = nullptr, const machine* elements = nullptr);
 
 private:
-  using price_key = std::array<std::uint64_t, 6>;  ///< block bytes, channels, slices, staging bytes, rates
+  using price_key = std::array<std::uint64_t, 7>;  ///< block bytes, cutting, staging bytes, rates
+  /// Of as few slices as show all that these can.
+  struct in_slices {
+    slice_order order;
+    std::shared_ptr<const verdict> verified;
+    std::optional<bool> root_in_place;
+  };
+  in_slices& of(const slice_order& slices);
 
   int credits_;
   std::shared_ptr<spdlog::logger> log_;
-  std::array<std::shared_ptr<const verdict>, 4> verdicts_;  ///< by slices
-  std::array<std::optional<bool>, 4> root_in_place_;        ///< by slices
+  std::deque<in_slices> in_slices_;  ///< whose verdicts are lent
   std::optional<bool> one_pass_, folds_inputs_, agrees_;
   std::string why_no_descriptors(const score& as);
   std::optional<std::string> why_not_offloaded_;

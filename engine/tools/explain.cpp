@@ -66,10 +66,11 @@ nlohmann::ordered_json to_json_object(const explanation& e, const candidate& c) 
   o["protocol"] = c.protocol;
   o["eligible"] = c.eligible();
   o["chosen"] = c.chosen;
-  for (const char* key : {"channels", "slices", "predicted_us", "algbw", "busbw"}) o[key] = nullptr;
+  for (const char* key : {"channels", "slices", "slices_per_step", "predicted_us", "algbw", "busbw"}) o[key] = nullptr;
   if (c.eligible()) {
     o["channels"] = c.channels;
     o["slices"] = c.slices;
+    o["slices_per_step"] = c.slices_per_step;
     o["predicted_us"] = c.predicted_seconds * 1e6;
     if (e.bytes > 0) {
       o["algbw"] = algorithm_bandwidth(e, c);
@@ -363,7 +364,8 @@ std::string to_text(const explanation& e) {
     std::vector<std::string> row{shown,
                                  c.protocol,
                                  std::to_string(c.channels),
-                                 std::to_string(c.slices),
+                                 std::to_string(c.slices) +
+                                     (c.slices_per_step > 1 ? " by " + std::to_string(c.slices_per_step) : ""),
                                  number(c.predicted_seconds * 1e6, 2),
                                  e.bytes > 0 ? number(algorithm_bandwidth(e, c) * factor, 2) : "-"};
     if (e.measured) row.push_back(c.measured_seconds ? number(*c.measured_seconds * 1e6, 2) : "-");

@@ -53,7 +53,7 @@ const candidate* best_measured(const explanation& e);
 /// The ways between processes, if there are several; and a table: choreography, protocol, channels, slices, predicted time, bus bandwidth, measured time if there is one; then who is rejected, and why.
 std::string to_text(const explanation& e);
 /// {"collective", "ranks", "layout", "ways" of processes: [{"reach": "process", "segment" or "network", "groups": [[ranks]]}], "unmapped" (within hosts, what others do not map: "stages", "system", "measured" or "frames"), "between_hosts": name_of_transport(), "count" (v-forms: "counts"), "type", "op", "determinism", "in_place", "bytes", "path" (of another planner than the cost model), "costs", "chosen": name or null, "protocol",
-/// "candidates": [{"choreography", "protocol", "eligible", "chosen", "channels", "slices", "predicted_us", "algbw", "busbw", "measured_us" if
+/// "candidates": [{"choreography", "protocol", "eligible", "chosen", "channels", "slices", "slices_per_step", "predicted_us", "algbw", "busbw", "measured_us" if
 /// measured, "rank_order_fold", "why_rejected"}], "tiers" of several hosts: {"chosen", "predicted_us", "stages": [{"stage", "choreography", "protocol",
 /// "predicted_us"}], "why_not"}, "best_measured": {"choreography", "protocol"} if measured}.
 /// Bandwidths in GB/s (10⁹); numbers of rejected candidates and bandwidths of calls without bytes are null.

@@ -84,6 +84,7 @@ std::string settings_of(const engine_options& o) {
                      std::string{name(o.hccl.level0)} + ' ' + std::string{name(o.hccl.level1)} +
                      "\nnccl = " + text_of(o.nccl) + "\nprotocol = " + o.protocol +
                      "\nchannels = " + std::to_string(o.channels) + "\nchunk_bytes = " + std::to_string(o.chunk_bytes) +
+                     "\nslices_per_step = " + std::to_string(o.slices_per_step) +
                      "\ncredits = " + std::to_string(o.credits) + "\nstreams = " + std::to_string(o.streams) +
                      "\nthrough_scratch = " + (o.through_scratch ? "true" : "false") +
                      "\nscratch_bytes = " + std::to_string(o.scratch_bytes) +

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "memory/error.hpp"
+#include "memory/spelling.hpp"
 
 namespace troupe {
 
@@ -58,6 +59,12 @@ element_range cut_range(element_range whole, std::size_t n, std::size_t k) {
     return whole;  // most cells and messages are not cut, and two divisions are half of what fitting a small call costs
   const std::size_t length = whole.size();
   return {whole.begin + part_begin(length, n, k), whole.begin + part_begin(length, n, k + 1)};
+}
+
+std::string slices_text(const cutting& cut) {
+  std::string text = plural(static_cast<std::size_t>(cut.slices), "slice");
+  if (cut.slices_per_step > 1) text += ", " + std::to_string(cut.slices_per_step) + " a step";
+  return text;
 }
 
 element_range cut_range(element_range whole, const cutting& cut, int channel, int slice) {

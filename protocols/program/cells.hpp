@@ -6,9 +6,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "protocols/score/score.hpp"
+#include "protocols/score/slice_order.hpp"
 
 namespace troupe {
 
@@ -33,12 +35,16 @@ struct call_shape {
 };
 
 /// How a message is cut: every cell into `channels` neighbouring pieces that are performed side by side, and every piece into
-/// `slices` that follow one another in the channel.
+/// `slices` that follow one another in the channel, `slices_per_step` of them in each step (slice_order).
 struct cutting {
   int channels = 1;
   int slices = 1;
+  int slices_per_step = 1;
   bool operator==(const cutting&) const = default;
+  slice_order order() const { return {slices, slices_per_step}; }
 };
+/// For people: "4 slices", or "8 slices, 4 a step".
+std::string slices_text(const cutting& cut);
 
 /// The k-th of n parts of `count` elements begins here: ⌊k·count/n⌋, rounded down to 64 elements where parts are long, so that
 /// vectors and cache lines are not shared between parts. @pre 0 <= k <= n

@@ -5,10 +5,10 @@ namespace troupe {
 
 namespace {
 
-/// An instruction stands for the steps of the score from its own to that of the next instruction of its slice.
-std::size_t end_of_steps(const std::vector<instruction>& lane, std::size_t at, std::size_t steps) {
-  const bool last = at + 1 == lane.size() || lane[at + 1].slice != lane[at].slice;
-  return last ? steps : static_cast<std::size_t>(lane[at + 1].score_step);
+/// An instruction stands for one step of the score; a fold for as many as gave it operands: the first gave two, the others one each.
+std::size_t end_of_steps(const instruction& i) {
+  const std::size_t steps = i.inputs == 0 ? 1 : std::size_t{i.inputs} + i.outputs - 1;
+  return static_cast<std::size_t>(i.score_step) + steps;
 }
 
 }  // namespace
@@ -26,10 +26,9 @@ void mark_completing(program& code, const step_marks& marks) {
     std::vector<instruction>& lane = code.lanes[l];
     if (lane.empty()) continue;  // of a rank with fewer lanes than others
     const std::vector<bool>& steps = marks[l % static_cast<std::size_t>(code.lanes_per_channel)];
-    for (std::size_t i = 0; i < lane.size(); ++i) {
-      const std::size_t end = end_of_steps(lane, i, steps.size());
-      for (auto s = static_cast<std::size_t>(lane[i].score_step); s < end; ++s)
-        lane[i].completes = lane[i].completes || steps[s];
+    for (instruction& i : lane) {
+      const std::size_t end = end_of_steps(i);
+      for (auto s = static_cast<std::size_t>(i.score_step); s < end; ++s) i.completes = i.completes || steps[s];
     }
   }
 }

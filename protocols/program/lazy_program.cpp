@@ -80,7 +80,7 @@ std::size_t lazy_program::elements_of(const place& at, int channel, int slice) c
 brief_instruction lazy_program::expand(const step& from, std::int32_t position, int channel, int slice) const {
   brief_instruction made;
   made.kind = from.kind;
-  made.fan = from.fan;
+  if (sizes_->cut().slices_per_step == 1) made.fan = from.fan;  // as compile()
   made.from = from.from;
   made.to = from.to;
   made.elements = elements_of(from.target.count > 0 ? from.target : from.source, channel, slice);
@@ -93,7 +93,8 @@ brief_instruction lazy_program::expand(const step& from, std::int32_t position, 
   if (from.after.lane >= 0) {
     const auto& other =
         sizes_->notes().players[static_cast<std::size_t>(rank_)].lanes[static_cast<std::size_t>(from.after.lane)];
-    made.after_index = static_cast<std::int32_t>(static_cast<std::size_t>(slice) * other.size()) + from.after.step;
+    made.after_index =
+        static_cast<std::int32_t>(order().index_of(other.size(), {static_cast<std::size_t>(from.after.step), slice}));
   }
   made.score_step = position;
   made.slice = slice;

@@ -116,6 +116,7 @@ public:
   lazy_lane lane(int channel, int l) const;
   /// The instruction of `from` in this slice and channel. Its locations only say whose memory it is.
   brief_instruction expand(const step& from, std::int32_t position, int channel, int slice) const;
+  slice_order order() const { return sizes_->cut().order(); }
 
   int lanes_per_channel = 1;
   std::size_t element_size = 1;
@@ -136,8 +137,8 @@ inline brief_instruction lazy_lane::operator[](std::size_t index) const {
     __builtin_prefetch(steps_ + index + 1);  // until then the run is with thousands of other lanes
     return of_->expand(steps_[index], static_cast<std::int32_t>(index), channel_, 0);
   }
-  const std::size_t slice = index / count_, at = index % count_;
-  return of_->expand(steps_[at], static_cast<std::int32_t>(at), channel_, static_cast<int>(slice));
+  const auto [step, slice] = of_->order().at(count_, index);
+  return of_->expand(steps_[step], static_cast<std::int32_t>(step), channel_, slice);
 }
 
 }  // namespace troupe

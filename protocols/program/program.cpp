@@ -15,7 +15,7 @@ public:
       : score_(s),
         shape_(shape),
         cut_(cut),
-        may_join_(work == step_work::at_once),
+        may_join_(work == step_work::at_once && cut.slices_per_step == 1),
         player_(s.players[static_cast<std::size_t>(rank)]),
         rank_(rank) {
     result_.places = cell_places{s, rank, cut};
@@ -34,8 +34,7 @@ public:
     positions_.resize(lanes);
     for (int channel = 0; channel < cut_.channels; ++channel) {
       for (auto& lane_positions : positions_) lane_positions.clear();
-      for (std::size_t l = 0; l < player_.lanes.size(); ++l)
-        for (int slice = 0; slice < cut_.slices; ++slice) add_slice(channel, l, slice);
+      for (std::size_t l = 0; l < player_.lanes.size(); ++l) add_steps(channel, l);
       for (std::size_t l = 0; l < player_.lanes.size(); ++l) resolve_after(channel, l);
     }
     // Folds leave most of the room unused.
@@ -48,21 +47,22 @@ public:
 private:
   // -- steps ----------------------------------------------------------------------------------------------------------
 
-  void add_slice(int channel, std::size_t l, int slice) {
+  void add_steps(int channel, std::size_t l) {
     const lane& steps = player_.lanes[l];
     auto& code = lane_of(channel, l);
     auto& where = positions_[l];
-    if (slice == 0) {
-      // Room for all slices at once: to grow by copying instructions is what making large programs would spend most on.
-      const std::size_t all = steps.size() * static_cast<std::size_t>(cut_.slices);
-      code.reserve(all), where.reserve(all);
-    }
-    for (std::size_t i = 0; i < steps.size(); ++i) {
+    // Room for all slices at once: to grow by copying instructions is what making large programs would spend most on.
+    const std::size_t all = steps.size() * static_cast<std::size_t>(cut_.slices);
+    code.reserve(all), where.reserve(all);
+    const slice_order order = cut_.order();
+    slice_order::position at;
+    for (std::size_t n = 0; n < all; ++n, at = order.next(steps.size(), at)) {
+      const auto [i, slice] = at;
       const step& from = steps[i];
       instruction next;
       next.kind = from.kind;
       next.swapped = from.swapped;
-      next.fan = from.fan;
+      if (cut_.slices_per_step == 1) next.fan = from.fan;  // else members of several slices are between each other
       next.from = from.from;
       next.to = from.to;
       next.score_step = static_cast<std::int32_t>(i);
@@ -99,7 +99,7 @@ private:
   /// `after` names a step of the score; which instruction that became is known when the whole lane is written.
   std::int32_t encode(int slice, const step_ref& after) const {
     const auto steps = player_.lanes[static_cast<std::size_t>(after.lane)].size();
-    return static_cast<std::int32_t>(static_cast<std::size_t>(slice) * steps + static_cast<std::size_t>(after.step));
+    return static_cast<std::int32_t>(cut_.order().index_of(steps, {static_cast<std::size_t>(after.step), slice}));
   }
 
   void resolve_after(int channel, std::size_t l) {
@@ -148,7 +148,7 @@ private:
   rank_t rank_;
   program result_;
   bool run_is_single_ = false;                        ///< the last instruction was made of steps on single cells
-  std::vector<std::vector<std::int32_t>> positions_;  ///< per lane: instruction of every (slice, step)
+  std::vector<std::vector<std::int32_t>> positions_;  ///< per lane: instruction of every step and slice, in their order
 };
 
 std::size_t packed_bytes(const block_run& run, const call_shape& shape) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A score made ready for one rank: lanes become channels × lanes, steps repeat per slice, and runs of local steps that build one
+// A score made ready for one rank: lanes become channels × lanes, steps repeat per slice (slice_order), and runs of local steps that build one
 // result become a single pass of the kernel (`fold`). All that knows no size. The sizes of a call make byte ranges of the cells: compile()
 // does that for the first ones, and fit() for others, in place.
 //

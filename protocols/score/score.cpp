@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "protocols/score/score.hpp"
 
+#include <algorithm>
 #include <array>
 
 #include "memory/word_hash.hpp"
@@ -101,6 +102,14 @@ std::size_t step_total(const score& s) {
   std::size_t total = 0;
   for (const part& player : s.players)
     for (const lane& steps : player.lanes) total += steps.size();
+  return total;
+}
+
+std::size_t single_step_total(const score& s) {
+  std::size_t total = 0;
+  for (const part& player : s.players)
+    for (const lane& l : player.lanes)
+      for (const step& at : l) total += static_cast<std::size_t>(std::max({1, at.source.count, at.target.count}));
   return total;
 }
 

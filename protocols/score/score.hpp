@@ -198,6 +198,8 @@ bool touches_own_input(const score& s, rank_t rank, const place& at);
 
 /// The steps of all lanes of all ranks.
 TROUPE_API std::size_t step_total(const score& s);
+/// With one cell a step.
+std::size_t single_step_total(const score& s);
 /// Of everything but the choreography's name: scores that differ have another, in every process. Cost: a look at every step.
 std::uint64_t digest(const score& s);
 

@@ -16,13 +16,16 @@
 
 #include "memory/export.hpp"
 #include "protocols/score/score.hpp"
+#include "protocols/score/slice_order.hpp"
 
 namespace troupe {
 
 /// Under which conditions the score is to be performed.
 struct performing_limits {
-  int credits = 8;  ///< messages under way per (source, destination, lane), ≥ 1
-  int slices = 1;   ///< how many times every lane runs its steps, each time on the next slice of every cell
+  int credits = 8;          ///< messages under way per (source, destination, lane), ≥ 1
+  int slices = 1;           ///< how many times every lane runs its steps, each time on the next slice of every cell …
+  int slices_per_step = 1;  ///< … and so many of them together (slice_order)
+  slice_order order() const { return {slices, slices_per_step}; }
 };
 
 struct fault {

@@ -14,10 +14,10 @@ bool symbolic_run::wrong(const player& me, std::string what) {
 
 std::string symbolic_run::step_name(epoch e) const {
   const player& p = player_at(e.lane);
-  const auto performed = index(e.time) - 1;
-  std::string text = "rank " + std::to_string(p.rank) + " lane " + std::to_string(p.lane) + " step " +
-                     std::to_string(performed % p.steps->size());
-  if (limits_.slices > 1) text += " (slice " + std::to_string(performed / p.steps->size()) + ')';
+  const auto [step, slice] = limits_.order().at(p.steps->size(), index(e.time) - 1);
+  std::string text =
+      "rank " + std::to_string(p.rank) + " lane " + std::to_string(p.lane) + " step " + std::to_string(step);
+  if (limits_.slices > 1) text += " (slice " + std::to_string(slice) + ')';
   return text;
 }
 

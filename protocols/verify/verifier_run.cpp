@@ -223,7 +223,7 @@ std::optional<fault> symbolic_run::run() {
 
 void symbolic_run::begin_fan(player& me) {
   const step& s = me.now();
-  in_fan_ = s.fan != 0;
+  in_fan_ = s.fan != 0 && limits_.slices_per_step == 1;  // else compile() knows no fans
   if (!in_fan_) return;
   auto& base = fan_bases_[me.number];
   if (me.at == 0 || (*me.steps)[me.at - 1].fan != s.fan) {
@@ -355,12 +355,10 @@ void symbolic_run::finish_step(player& me) {
     for (std::int32_t l = first_player_[rank]; l < first_player_[rank + 1]; ++l)
       if (l != me.number) wake(l);
   }
-  if (++me.at < me.steps->size()) return;
-  if (me.slice + 1 < limits_.slices) {
-    me.at = 0;
-    ++me.slice;
-    return;
-  }
+  const auto [at, slice] = limits_.order().next(me.steps->size(), {me.at, me.slice});
+  me.at = at;
+  me.slice = slice;
+  if (!me.done()) return;
   if (ends_matter_) join_end(me.rank, me);
   pool_.release(me.clock);
 }

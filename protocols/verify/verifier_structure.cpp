@@ -210,6 +210,9 @@ std::optional<fault> check_head(const score& s, const performing_limits& limits)
     return about_score("cannot be performed with " + to_string(limits.credits) + " credits, at least 1 is needed");
   if (limits.slices < 1)
     return about_score("cannot be performed in " + to_string(limits.slices) + " slices, at least 1 is needed");
+  if (limits.slices_per_step < 1)
+    return about_score("cannot be performed with " + to_string(limits.slices_per_step) +
+                       " slices a step, at least 1 is needed");
   if (static_cast<int>(s.what) >= collective_count) return about_score("the collective is unknown");
   if (s.ranks < 1 || s.ranks > max_ranks)
     return about_score("has " + to_string(s.ranks) + " ranks, allowed are 1–" + to_string(max_ranks));

@@ -596,6 +596,28 @@ TEST_CASE("chunks bound the slices, and a slice has at least an element") {
   CHECK(planner{o}.plan_for(all_reduce_of(5), layout::flat(4))->cut() == cutting{2, 1});
 }
 
+TEST_CASE("a step takes as many slices as it is told to, as there are, and as credits let go on") {
+  const auto slices = [](const char* choreography, int wanted, int credits, std::size_t count, const char* on = "4") {
+    engine_options o = with(choreography);
+    o.protocol = "simple";
+    o.chunk_bytes = 4096;
+    o.slices_per_step = wanted;
+    o.credits = credits;
+    planner p{o};
+    const auto made = p.plan_for(all_reduce_of(count), layout::parse(on));
+    REQUIRE(made->verified->ok());
+    return made->cut();
+  };
+  constexpr std::size_t eight_slices = 4 * 8 * 1024;
+  CHECK(slices("ring", 3, 8, eight_slices) == cutting{1, 8, 3});
+  CHECK(slices("ring", 64, 64, eight_slices) == cutting{1, 8, 8});
+  CHECK(slices("ring", 4, 4, eight_slices) == cutting{1, 8});  // gets stuck with so few
+  CHECK(slices("ring", 4, 8, 1024).slices == 1);
+  CHECK(slices("ring", 4, 8, 1024).slices_per_step == 1);
+  CHECK(slices("ring", 0, 8, eight_slices) == cutting{1, 8});
+  CHECK(slices("csc", 4, 8, std::size_t{1} << 16, "1x1x4").slices_per_step == 1);  // its cells in L0 are all slices'
+}
+
 TEST_CASE("automatic chunks are a few hundred KiB") {
   planner p{with("ring")};
   const auto made = p.plan_for(all_reduce_of(std::size_t{1} << 24), layout::flat(2));

@@ -172,6 +172,43 @@ TEST_CASE("study: where slots limit a chunk, auto cuts further than they ask for
       }
 }
 
+TEST_CASE("study: slices that a step takes together are under way together; one by one, each pays for the latency") {
+  const std::string machine = "[study]\nranks = 8\npreset = \"flat\"\nsizes = [\"1M\"]\n";
+  const auto row = [&](const std::string& more) { return run(machine + more).rows.front(); };
+  for (const char* by : {"ring", "pairwise", "halving_doubling"}) {
+    CAPTURE(by);
+    const std::string alone = "collective = \"" +
+                              std::string{by == std::string{"pairwise"} ? "all_to_all" : "all_reduce"} +
+                              "\"\nchoreography = \"" + by + "\"\n";
+    const double whole = row(alone).time_us, one_by_one = row(alone + "slices = 4\n").time_us;
+    const study_row together = row(alone + "slices = 4\nslices_per_step = 4\n");
+    CHECK(together.cut == cutting{1, 4, 4});
+    CHECK(together.time_us <= one_by_one);
+    CHECK(one_by_one > whole);
+    if (by == std::string{"ring"}) CHECK(together.time_us < whole);
+    // The states take the same time, and bring the right bytes.
+    const std::string grouped = alone + "slices = 5\nslices_per_step = 2\n";
+    CHECK(row(grouped + "performed_by = \"states\"\npayload = \"real\"\n").wrong == 0);
+    CHECK(row(grouped + "performed_by = \"states\"\n").outcome.end_ps ==
+          row(grouped + "performed_by = \"player\"\n").outcome.end_ps);
+  }
+  // auto takes them together where that is the fastest …
+  const study_row found = row("collective = \"reduce_scatter\"\nchoreography = \"auto\"\n");
+  for (const char* by : {"ring", "halving_doubling", "direct_full_mesh"})
+    for (const char* slices : {"1", "2", "4"})
+      CHECK(found.time_us <= row("collective = \"reduce_scatter\"\nchoreography = \"" + std::string{by} +
+                                 "\"\nslices = 4\nslices_per_step = " + slices + "\n")
+                                 .time_us);
+  // … and with too few credits there is a fault that says so.
+  const auto refused = [&](const std::string& more, const char* text) {
+    CHECK_THROWS_WITH_AS(row(more + "slices = 4\nslices_per_step = 2\n"), doctest::Contains(text), error);
+  };
+  refused("choreography = \"ring\"\ncredits = 2\n", "waits for a credit");
+  CHECK_THROWS_WITH_AS(run("[study]\nranks = 4\nsizes = [\"1M\"]\npreset = \"sunway_card\"\nchoreography = "
+                           "\"csc\"\nslices = 4\nslices_per_step = 2\n"),
+                       doctest::Contains("L0"), error);
+}
+
 TEST_CASE("study: where switches reduce, slices do not wait for one another's way over the wire") {
   const auto time = [](const std::string& layout, const std::string& by, int slices) {
     // Credits do not hold messages back.

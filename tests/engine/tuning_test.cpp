@@ -368,6 +368,18 @@ TEST_CASE("where little goes between pods that are far from each other, another 
   }
 }
 
+TEST_CASE("where a message between hosts takes long, a step takes several slices; where it takes work, it does not") {
+  layout hosts = layout::flat(2);
+  hosts.homes = {{0, 0}, {1, 1}};
+  tuning far = assumed_tuning();
+  far.socket_message_ns = 1e6;
+  for (const std::size_t bytes : {std::size_t{1} << 20, std::size_t{16} << 20}) {
+    const candidate near = chosen_with(assumed_tuning(), hosts, bytes), away = chosen_with(far, hosts, bytes);
+    CHECK(near.slices_per_step == 1);
+    CHECK(away.slices_per_step > 1);
+  }
+}
+
 TEST_CASE("between processes the direct port costs a stage more, between threads none") {
   layout processes = layout::flat(2);
   processes.homes = {{0, 0}, {0, 1}};

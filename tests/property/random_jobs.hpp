@@ -48,6 +48,7 @@ inline troupe::engine_options any_options(random_engine& random, int ranks) {
   o.chunk_bytes = one_of(random, chunks);
   constexpr int credits[] = {1, 2, 3, 8, 64};
   o.credits = one_of(random, credits);
+  o.slices_per_step = one_of(random, std::array{0, 1, 2, 5});
   o.streams = 1 + static_cast<int>(below(random, 6));
   o.through_scratch = random() % 2 == 0;
   constexpr const char* protocols[] = {"auto", "auto", "simple", "ll", "ll128"};

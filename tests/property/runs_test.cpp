@@ -19,8 +19,9 @@ namespace {
 
 std::string to_string(const troupe::engine_options& o) {
   return "layout \"" + o.layout + "\", protocol " + o.protocol + ", channels " + std::to_string(o.channels) +
-         ", chunk " + std::to_string(o.chunk_bytes) + ", credits " + std::to_string(o.credits) + ", streams " +
-         std::to_string(o.streams) + ", workers " + std::to_string(o.workers) + ", spin " + std::to_string(o.spin) +
+         ", chunk " + std::to_string(o.chunk_bytes) + ", slices a step " + std::to_string(o.slices_per_step) +
+         ", credits " + std::to_string(o.credits) + ", streams " + std::to_string(o.streams) + ", workers " +
+         std::to_string(o.workers) + ", spin " + std::to_string(o.spin) +
          (o.through_scratch ? ", through scratch" : "") + (o.faults.any() ? ", with faults" : "");
 }
 

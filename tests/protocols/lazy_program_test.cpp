@@ -114,7 +114,9 @@ TEST_CASE("a lazy program makes the instructions of compile for virtual time, on
         }
         CAPTURE(by->name);
         CAPTURE(name(what));
-        check_equal(s, shape, {1 + static_cast<int>(random() % 3), 1 + static_cast<int>(random() % 4)});
+        check_equal(s, shape,
+                    {1 + static_cast<int>(random() % 3), 1 + static_cast<int>(random() % 4),
+                     1 + static_cast<int>(random() % 3)});
         ++checked;
       }
   REQUIRE(checked > 60);

@@ -217,8 +217,9 @@ TEST_CASE("all choreographies, in random orders: what the verifier passes ends, 
           if (!refusal(*by, on).empty()) continue;
           const score s = one_cell_per_step(lower_syncs(write_score(*by, on)));
           for (const int credits : {1, 2, 8}) {
-            const cutting cut{1 + static_cast<int>(random() % 3), 1 + static_cast<int>(random() % 3)};
-            const verdict v = verify(s, {credits, cut.slices});
+            const cutting cut{1 + static_cast<int>(random() % 3), 1 + static_cast<int>(random() % 3),
+                              1 + static_cast<int>(random() % 2)};
+            const verdict v = verify(s, {credits, cut.slices, cut.slices_per_step});
             if (!v.ok()) {
               ++refused;
               continue;
@@ -237,6 +238,7 @@ TEST_CASE("all choreographies, in random orders: what the verifier passes ends, 
             CAPTURE(credits);
             CAPTURE(cut.channels);
             CAPTURE(cut.slices);
+            CAPTURE(cut.slices_per_step);
             CAPTURE(shape.count);
             call described;
             described.what = what;

@@ -324,7 +324,7 @@ TEST_CASE("with blocks of different sizes, too: slots where every rank knows the
 
 TEST_CASE("what runs by mailbox is the score: all choreographies, in channels and slices, with few credits") {
   std::mt19937_64 random{seed()};
-  std::size_t whole = 0, cut = 0, sent_alone = 0;
+  std::size_t whole = 0, cut = 0, in_groups = 0, sent_alone = 0;
   for (const bool uniform : {true, false})
     for (const choreography* who : all_choreographies())
       for_each_stage(
@@ -340,15 +340,22 @@ TEST_CASE("what runs by mailbox is the score: all choreographies, in channels an
               CHECK(why_not_by_mailbox(plain, by_mailbox(plain, {}), 8) == "");
               CHECK(why_not_by_mailbox(pieces, by_mailbox(pieces, {2, 3}), 2) == "");
               ++whole, ++cut;
+              if (const cutting of_two{2, 5, 2}; verify(cells, {8, of_two.slices, of_two.slices_per_step}).ok()) {
+                const subject grouped = sized(cells, 60);
+                CHECK(why_not_by_mailbox(grouped, by_mailbox(grouped, of_two), 8) == "");
+                ++in_groups;
+              }
               if (!verify(paced, {1, 1}).ok()) continue;
               ++sent_alone;
               CHECK(why_not_by_mailbox(one, by_mailbox(one, {3, 1}), 1) == "");
             }
           },
           uniform);
-  MESSAGE(whole << " whole, " << cut << " cut, " << sent_alone << " with one credit");
+  MESSAGE(whole << " whole, " << cut << " cut, " << in_groups << " in groups of slices, " << sent_alone
+                << " with one credit");
   CHECK(whole > 1000);
   CHECK(sent_alone > whole / 2);
+  CHECK(in_groups > whole / 2);
 }
 
 TEST_CASE("what runs by mailbox part by part is the score, and waits for every piece of its input") {

@@ -117,8 +117,8 @@ private:
 
   /// Whether nobody says how, so that it is performed as an engine performs it there.
   bool free_to_choose(const application::collective& c) const {
-    static constexpr const char* said[] = {"study.protocol", "study.channels", "study.slices", "study.chunk_bytes",
-                                           "study.credits"};
+    static constexpr const char* said[] = {"study.protocol",        "study.channels",    "study.slices",
+                                           "study.slices_per_step", "study.chunk_bytes", "study.credits"};
     return machine_.on_board && scenario_.choreography == "auto" && c.what.choreography.empty() &&
            scenario_.overrides.empty() && scenario_.slow.empty() && scenario_.faults.empty() &&
            std::ranges::none_of(said, [&](const char* key) { return scenario_.as_said.contains(key); });

@@ -68,7 +68,7 @@ void print_groups(std::ostream& to, const replay_result& r) {
     const replay_group_row& g = r.groups[i];
     std::string how = g.choreography + ", " + g.protocol;
     if (g.cut.channels > 1) how += ", " + plural(static_cast<std::size_t>(g.cut.channels), "channel");
-    if (g.cut.slices > 1) how += ", " + plural(static_cast<std::size_t>(g.cut.slices), "slice");
+    if (g.cut.slices > 1) how += ", " + slices_text(g.cut);
     to << format("  %-32s %8zu %12s %12s %12s  %s\n", group_text(r, g).c_str(), g.calls,
                  time_text(g.all.median).c_str(), time_text(g.after_last.median).c_str(), time_text(g.all.most).c_str(),
                  how.c_str());
@@ -208,6 +208,7 @@ std::string replay_json(const replay_result& r) {
                       {"protocol", g.protocol},
                       {"channels", g.cut.channels},
                       {"slices", g.cut.slices},
+                      {"slices_per_step", g.cut.slices_per_step},
                       {"all", spread(g.all)},
                       {"after_last", spread(g.after_last)}});
   for (const replay_stretch& s : r.path)

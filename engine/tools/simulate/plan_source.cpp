@@ -65,9 +65,10 @@ std::string_view name(port_kind which) {
 }
 
 plan_source::score_key plan_source::key_of(const call& what, int ranks, const way& how) {
-  const bool split = how.fold || how.channels != 1 || how.slices != 1 || !what.uniform;
+  const bool split = how.fold || how.channels != 1 || how.slices.slices != 1 || !what.uniform;
   const bool by_credits = how.port == port_kind::mailbox || how.port == port_kind::nic;
-  const int paced = how.credits == 1 && by_credits ? 1 : 8;
+  const bool together = how.slices.slices_per_step > 1;  // then what two credits are enough for is not known
+  const int paced = (how.credits == 1 || together) && by_credits ? how.credits : 8;
   const rank_t root = has_root(what.what) ? what.root : 0;
   const bool in_place = what.in_place && !widens(what);  // what is widened is performed apart
   return {how.choreography,
@@ -80,7 +81,7 @@ plan_source::score_key plan_source::key_of(const call& what, int ranks, const wa
           how.fold,
           how.agreement,
           paced,
-          std::min(how.slices, 3),
+          how.slices.shortened(),
           static_cast<int>(what.pieces)};
 }
 
@@ -118,7 +119,7 @@ plan_source::prepared& plan_source::score_for(const score_key& key) {
     s = std::move(*with);
   }
   if (paced == 1) s = pace_sends(s, 1);
-  auto v = std::make_shared<const verdict>(verify(s, {paced, slices}));
+  auto v = std::make_shared<const verdict>(verify(s, {paced, slices.slices, slices.slices_per_step}));
   if (!v->ok()) return at->second;
   at->second = {std::make_shared<const score>(std::move(s)), v, false, std::nullopt};
   at->second.agrees = everybody_hears_of_everybody(*at->second.notes);
@@ -141,7 +142,7 @@ std::shared_ptr<plan> plan_source::make(const call& what, int ranks, const way& 
   if (what.pieces > 0) {  // as the planner makes them
     const bool divides_late =
         is_reduction(what.what) && what.reduction.kind == op_kind::avg && ranks > 1 && !made->divides;
-    if (how.port != port_kind::mailbox || how.channels != 1 || how.slices != 1 || made->widened || divides_late)
+    if (how.port != port_kind::mailbox || how.channels != 1 || how.slices.slices != 1 || made->widened || divides_late)
       return nullptr;
   }
   if (how.port == port_kind::nic) return make_for_nic(std::move(made), what, how, from);
@@ -149,11 +150,12 @@ std::shared_ptr<plan> plan_source::make(const call& what, int ranks, const way& 
     if (how.of_host > 0 && shares_memory(*made->notes, made->shape())) return nullptr;
     if (how.own_blocks && !needs_only_own_blocks(*from.notes)) return nullptr;
     const bool agrees = (what.uniform || how.own_blocks) && from.agrees && !how.ask;
-    made->port = mailbox_plan{{how.channels, how.slices}, how.credits, how.any_order, agrees};
+    made->port =
+        mailbox_plan{{how.channels, how.slices.slices, how.slices.slices_per_step}, how.credits, how.any_order, agrees};
     if (how.eager && agrees) let_run_ahead(*made, what, ranks, how);
     return made;
   }
-  if (made->widened || how.channels != 1 || how.slices != 1) return nullptr;
+  if (made->widened || how.channels != 1 || how.slices.slices != 1) return nullptr;
   const call_shape shape = made->shape();
   if (how.port == port_kind::direct) {
     made->port = direct_plan{};
@@ -174,7 +176,8 @@ std::shared_ptr<plan> plan_source::make_for_nic(std::shared_ptr<plan> made, cons
                                                 prepared& from) {
   const score& notes = *from.notes;
   const bool own_op = is_reduction(what.what) && what.reduction.kind == op_kind::user;
-  if (notes.ranks < 2 || how.channels != 1 || how.slices != 1 || what.pieces > 0 || own_op || !knows_all_blocks(what))
+  if (notes.ranks < 2 || how.channels != 1 || how.slices.slices != 1 || what.pieces > 0 || own_op ||
+      !knows_all_blocks(what))
     return nullptr;
   if (!from.offloads)
     from.offloads = offload::why_not_offloaded(notes, {how.credits, offload::behind_one_nic(notes), 1}).empty() &&

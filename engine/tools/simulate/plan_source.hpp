@@ -44,7 +44,7 @@ struct way {
   bool any_order = false;
   int credits = 8;
   int channels = 1;
-  int slices = 1;
+  slice_order slices{};
   int of_host = 0;       ///< ranks of each of several hosts; 0: all share memory
   int packet_bytes = 0;  ///< by NIC
   stage_way collect, spread;
@@ -69,7 +69,8 @@ private:
     bool agrees = false;
     std::optional<bool> offloads;  ///< NICs can perform it; none: not asked yet
   };
-  using score_key = std::tuple<int, collective, int, rank_t, bool, bool, bool, bool, agreement_form, int, int, int>;
+  using score_key =
+      std::tuple<int, collective, int, rank_t, bool, bool, bool, bool, agreement_form, int, slice_order, int>;
   using plan_key = std::tuple<score_key, way, datatype, op_kind, std::size_t, std::vector<std::size_t>>;
 
   static score_key key_of(const call& what, int ranks, const way& how);

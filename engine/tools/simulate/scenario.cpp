@@ -64,6 +64,10 @@ void draw_v_counts(item& it, int ranks, dice& d) {
   for (std::size_t& n : it.counts) n = d.any_of<std::size_t>({0, 1, 2, 3, 5, 11});
 }
 
+slice_order draw_slices(dice& d) {
+  return d.any_of<slice_order>({{1, 1}, {1, 1}, {1, 1}, {2, 1}, {3, 1}, {2, 2}, {3, 2}, {5, 2}});
+}
+
 int draw_choreography(dice& d) { return static_cast<int>(d.index(all_choreographies().size())); }
 
 /// Several hosts have no board together.
@@ -95,7 +99,7 @@ way draw_way(const scenario& s, const item& it, dice& d) {
   how.any_order = d.one_in(4);
   how.credits = d.any_of({1, 2, 8});
   how.channels = d.between(1, s.channels);
-  how.slices = d.any_of({1, 1, 2, 3});
+  how.slices = draw_slices(d);
   return how;
 }
 
@@ -110,7 +114,8 @@ void draw_pieces(item& it, int ranks, plan_source& plans, dice& d) {
   item cut = it;
   cut.what.agreement = agreement_time::strict;
   cut.how.eager = cut.how.any_order = false;
-  cut.how.channels = cut.how.slices = 1;
+  cut.how.channels = 1;
+  cut.how.slices = {};
   const auto pieces = static_cast<std::uint32_t>(d.between(1, 5));
   std::vector<std::size_t> sizes;
   if (d.one_in(3)) {
@@ -147,7 +152,7 @@ bool draw_tiers(const scenario& s, item& it, plan_source& plans, dice& d) {
     it.how.any_order = d.one_in(4);
     it.how.credits = d.any_of({1, 2, 8});
     it.how.channels = d.between(1, s.channels);
-    it.how.slices = d.any_of({1, 1, 2, 3});
+    it.how.slices = draw_slices(d);
     if (can_perform(it, s.ranks, plans)) return true;
   }
   return false;
@@ -506,7 +511,8 @@ std::string describe(const item& it) {
   if (it.how.port == port_kind::nic) text += ", credits " + std::to_string(it.how.credits);
   if (it.how.port == port_kind::mailbox || it.how.port == port_kind::tiers)
     text += ", credits " + std::to_string(it.how.credits) + ", channels " + std::to_string(it.how.channels) +
-            ", slices " + std::to_string(it.how.slices);
+            ", slices " + std::to_string(it.how.slices.slices) +
+            (it.how.slices.slices_per_step > 1 ? " by " + std::to_string(it.how.slices.slices_per_step) : "");
   for (std::size_t r = 0; 2 * r < it.divided.size(); ++r)
     text += (r == 0 ? "; color/key of each rank: " : ", ") + std::to_string(it.divided[2 * r]) + '/' +
             std::to_string(it.divided[2 * r + 1]);

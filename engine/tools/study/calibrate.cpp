@@ -28,6 +28,7 @@ study_scenario scenario_of(const engine_options& options, const job& what, const
   s.choreography = way.choreography;
   s.channels = way.channels;
   s.slices = way.slices;
+  s.slices_per_step = way.slices_per_step;
   s.credits = options.credits;
   s.streams = options.streams;
   s.sizes = {what.bytes};

@@ -254,10 +254,12 @@ private:
 
 constexpr std::uint64_t most_tiles_of_share = 1'000'000;
 
-constexpr std::array<const char*, 17> useless_beside_nodes{
-    "collective",        "counts",     "unit",        "root",        "slices",    "chunk_bytes",     "payload",
-    "compute",           "streams",    "overlap",     "skew_spread", "any_order", "through_scratch", "compute_blocks",
-    "compute_dma_bytes", "contiguous", "performed_by"};
+constexpr std::array<const char*, 18> useless_beside_nodes{
+    "collective", "counts",          "unit",           "root",
+    "slices",     "slices_per_step", "chunk_bytes",    "payload",
+    "compute",    "streams",         "overlap",        "skew_spread",
+    "any_order",  "through_scratch", "compute_blocks", "compute_dma_bytes",
+    "contiguous", "performed_by"};
 
 }  // namespace
 

@@ -24,7 +24,7 @@ std::string call_text(const study_call_row& c) {
   if (!c.what.kind.is_barrier()) text += " " + bytes_text(c.bytes);
   text += ": " + c.choreography + ", " + c.protocol;
   if (c.cut.channels > 1) text += ", " + plural(static_cast<std::size_t>(c.cut.channels), "channel");
-  if (c.cut.slices > 1) text += ", " + plural(static_cast<std::size_t>(c.cut.slices), "slice");
+  if (c.cut.slices > 1) text += ", " + slices_text(c.cut);
   return text;
 }
 

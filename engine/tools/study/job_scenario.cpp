@@ -191,10 +191,10 @@ private:
 
 /// What only a study of one collective listens to.
 void refuse_what_does_nothing(const configuration& from) {
-  static constexpr std::array<const char*, 14> useless{
-      "collective",        "sizes",   "counts",      "unit",    "root",
-      "in_place",          "slices",  "payload",     "compute", "compute_blocks",
-      "compute_dma_bytes", "overlap", "skew_spread", "seed"};
+  static constexpr std::array<const char*, 15> useless{
+      "collective", "sizes",           "counts",  "unit",    "root",           "in_place",
+      "slices",     "slices_per_step", "payload", "compute", "compute_blocks", "compute_dma_bytes",
+      "overlap",    "skew_spread",     "seed"};
   refuse_keys(from, useless, "the study has jobs, and each says what it performs, and when");
   for (const auto& [rank, entry] : from.under("study.skew"))
     throw error(errc::bad_config, place_of(entry.origin) + ": study.skew." + rank +

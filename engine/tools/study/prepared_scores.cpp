@@ -72,20 +72,27 @@ void prepared_scores::take_up(const study_way& way) {
 }
 
 std::shared_ptr<const prepared_score> prepared_scores::prepare(const std::string& choreography, bool one_cell,
-                                                               int slices) {
-  for (const auto& p : kept_)
-    if (p->choreography == choreography && p->one_cell == one_cell && p->through_scratch == way_.through_scratch)
-      return p;
+                                                               const slice_order& slices) {
   auto made = std::make_shared<prepared_score>();
   made->choreography = choreography;
   made->one_cell = one_cell;
   made->through_scratch = way_.through_scratch;
-  score s = write(choreography, one_cell);
-  made->steps = step_total(s);
-  made->notes = std::make_shared<const score>(std::move(s));
-  verify_if_small(*made, slices);
-  kept_steps_ += made->steps;
-  if (kept_steps_ > most_steps_of_a_candidate) kept_.clear(), kept_steps_ = made->steps;
+  made->slices = slices.shortened();
+  for (const auto& p : kept_) {
+    if (p->choreography != choreography || p->one_cell != one_cell || p->through_scratch != way_.through_scratch)
+      continue;
+    if (p->slices == made->slices) return p;
+    made->notes = p->notes;
+    made->steps = p->steps;
+  }
+  if (!made->notes) {
+    score s = write(choreography, one_cell);
+    made->steps = step_total(s);
+    made->notes = std::make_shared<const score>(std::move(s));
+    kept_steps_ += made->steps;
+    if (kept_steps_ > most_steps_of_a_candidate) kept_.clear(), kept_steps_ = made->steps;
+  }
+  verify_if_small(*made);
   kept_.push_back(made);
   return made;
 }
@@ -112,12 +119,12 @@ score prepared_scores::write(const std::string& choreography, bool one_cell) {
   return s;
 }
 
-void prepared_scores::verify_if_small(prepared_score& p, int slices) {
+void prepared_scores::verify_if_small(prepared_score& p) {
   int credits = way_.protocols.front().slots;
   for (const protocol_costs& c : way_.protocols) credits = std::min(credits, c.slots);
   const int ranks = p.notes->ranks;
-  const performing_limits limits{credits, std::min(slices, 3)};
-  if (p.steps * static_cast<std::size_t>(slices) > most_verified_steps || ranks > most_verified_ranks ||
+  const performing_limits limits{credits, p.slices.slices, p.slices.slices_per_step};
+  if (p.steps * static_cast<std::size_t>(limits.slices) > most_verified_steps || ranks > most_verified_ranks ||
       is_too_large(*p.notes, limits)) {
     say_once(remarks_, p.choreography + ": not verified at this size (" +
                            plural(static_cast<std::size_t>(ranks), "rank") + ", " + plural(p.steps, "step") +
@@ -146,7 +153,7 @@ void prepared_scores::confirm(const prepared_score& p) {
 /// Simple alone.
 std::string prepared_scores::why_not_by_switches(const std::string& choreography, const protocol_costs& protocol) {
   if (on_.switches.empty() || protocol.wire == protocol.payload) return {};
-  if (prepare(choreography, cut_by_all(), 1)->notes->switches.empty()) return {};
+  if (prepare(choreography, cut_by_all())->notes->switches.empty()) return {};
   return "by " + protocol.name + " there is a flag in every line, and the switches that reduce for " + choreography +
          " would add them up; take simple";
 }

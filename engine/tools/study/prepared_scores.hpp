@@ -31,10 +31,12 @@ struct study_way {
   std::vector<protocol_costs> protocols;  ///< that are tried
 };
 
+/// A score, and a proof of it for slices in this order.
 struct prepared_score {
   std::string choreography;
   bool one_cell = false;
   bool through_scratch = false;
+  slice_order slices;  ///< as few as show all (slice_order::shortened)
   std::shared_ptr<const score> notes;
   std::size_t steps = 0;
   bool verified = false;                             ///< unless …
@@ -62,7 +64,8 @@ public:
   bool cut_by_all() const { return way_.channels > 1 || scenario_.kind.v_form || scenario_.slices > 1; }
 
   /// Throws error: bad_score, out_of_memory.
-  std::shared_ptr<const prepared_score> prepare(const std::string& choreography, bool one_cell, int slices);
+  std::shared_ptr<const prepared_score> prepare(const std::string& choreography, bool one_cell,
+                                                const slice_order& slices = {});
   /// Waits for its proof, and throws error(bad_score) if that failed.
   static void confirm(const prepared_score& p);
 
@@ -71,7 +74,7 @@ public:
 
 private:
   score write(const std::string& choreography, bool one_cell);
-  void verify_if_small(prepared_score& p, int slices);
+  void verify_if_small(prepared_score& p);
 
   const study_scenario& scenario_;
   const hardware& on_;

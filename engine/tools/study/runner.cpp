@@ -178,7 +178,7 @@ private:
                            study_text::time_text(whole.time_us) + " us");
     for (const protocol_costs& p : way().protocols)
       if (p.name == whole.protocol)
-        return row_of(attempt_of(whole.choreography, p, shape_at(bytes), whole.cut.slices), shape_at(bytes), nullptr);
+        return row_of(attempt_of(whole.choreography, p, shape_at(bytes), whole.cut.order()), shape_at(bytes), nullptr);
     return whole;
   }
 
@@ -213,45 +213,86 @@ private:
 
   /// `auto` begins with as many slices as the protocol's slots ask for, and tries the powers of two above. Along them a time falls and then
   /// rises, as what one more slice costs grows with their number, and what it saves shrinks; where it is flat it may rise by a trifle in
-  /// between, so two in a row have to be no faster. What can only be slower than `of_others`, or than fewer slices, is not performed to its
-  /// end. Cost: at most log2(most_sliced_steps) + 1 runs, and each but the first of up to most_sliced_steps.
+  /// between, so two in a row have to be no faster. Then it tries 2, 4, … slices a step in the same way, as far as credits go, and with as many as
+  /// are fastest the powers of two again. What can only be slower than `of_others`, or than what was tried, is not performed to its
+  /// end. Cost: at most 2 log2(most_sliced_steps) runs, and each but the first of up to most_sliced_steps.
   study_row best_cut_of(const std::string& choreography, const protocol_costs& protocol, const job_shape& shape,
                         double of_others) {
     const attempt whole = attempt_of(choreography, protocol, shape);
-    const std::vector<int> finer = finer_cuts(whole, shape);
-    study_row best = row_of(whole, shape, nullptr, of_others * most_gain(finer.size()));
-    if (least_of_any_cut(best) > of_others) return best;
-    int no_faster = 0;
-    for (std::size_t i = 0; i < finer.size() && no_faster < 2; ++i) {
-      if (options_.go_on && !options_.go_on()) throw error(errc::cancelled, "interrupted");
-      if (best.time_us > of_others * most_gain(finer.size() - i)) break;
-      study_row row = row_of(attempt_of(choreography, protocol, shape, finer[i]), shape, nullptr, best.time_us);
-      if (row.time_us >= best.time_us) ++no_faster;
-      else no_faster = 0, best = std::move(row);
-    }
+    const bool searches = searches_cuts();
+    const int first = whole.cut.slices, most = searches ? std::max(first, most_slices(whole, shape)) : first;
+    const bool groups = searches && scenario_.slices_per_step == 0;
+    // So much faster is the fastest at most: of so many slices, the first go the same ways with so much less of the bytes.
+    const double most_gain = groups ? most : static_cast<double>(most) / first;
+    study_row best = row_of(whole, shape, nullptr, of_others * most_gain);
+    if (!searches || least_of_any_cut(best) > of_others) return best;
+    search_cuts(best, whole, shape, of_others * most_gain, doubled(whole.cut.order(), most));
+    if (!groups) return best;
+    std::vector<slice_order> grouped;
+    for (int n = 2; n <= std::min(most, most_slices_per_step(whole)); n *= 2)
+      grouped.push_back({std::max(first, n), n});
+    search_cuts(best, whole, shape, of_others * most_gain, grouped);
+    if (best.cut.slices_per_step > 1)
+      search_cuts(best, whole, shape, of_others * most_gain, doubled(best.cut.order(), most));
     return best;
   }
 
-  /// How much faster `doublings` of the slices make a run at most: the first halves of all slices go the same ways with half the bytes, which
-  /// takes them no less than half the time.
-  static double most_gain(std::size_t doublings) { return std::ldexp(1.0, static_cast<int>(doublings)); }
+  /// Until two in a row are no faster than the best so far, or that is over `hopeless`.
+  void search_cuts(study_row& best, const attempt& whole, const job_shape& shape, double hopeless,
+                   const std::vector<slice_order>& cuts) {
+    int no_faster = 0;
+    for (const slice_order& cut : cuts) {
+      if (no_faster == 2 || best.time_us > hopeless) return;
+      if (options_.go_on && !options_.go_on()) throw error(errc::cancelled, "interrupted");
+      std::optional<study_row> row = row_if_it_goes_on(whole, shape, cut, best.time_us);
+      if (!row || row->time_us >= best.time_us) ++no_faster;
+      else no_faster = 0, best = std::move(*row);
+    }
+  }
 
-  /// Numbers of slices that the search tries beyond those of `whole`, from few to many. Empty where the scenario says how often to cut, or what
-  /// is cut depends on the ranks' counts.
-  std::vector<int> finer_cuts(const attempt& whole, const job_shape& shape) {
-    std::vector<int> cuts;
-    if (scenario_.choreography != "auto" || scenario_.slices > 0 || way().chunk_bytes > 0 || on_->nics ||
-        scenario_.kind.v_form)
-      return cuts;
+  /// Several slices a step may need more credits than there are: then none.
+  std::optional<study_row> row_if_it_goes_on(const attempt& whole, const job_shape& shape, const slice_order& cut,
+                                             double limit) {
+    try {
+      return row_of(attempt_of(whole.what->choreography, whole.protocol, shape, cut), shape, nullptr, limit);
+    } catch (const error& wrong) {
+      const errc code = wrong.code_value();
+      if (cut.slices_per_step == 1 || (code != errc::bad_score && code != errc::message_lost)) throw;
+      return std::nullopt;
+    }
+  }
+
+  /// The next powers of two slices.
+  static std::vector<slice_order> doubled(const slice_order& from, int most) {
+    std::vector<slice_order> cuts;
+    for (std::int64_t n = 2 * std::bit_floor(static_cast<std::uint64_t>(from.slices)); n <= most; n *= 2)
+      cuts.push_back({static_cast<int>(n), from.slices_per_step});
+    return cuts;
+  }
+
+  /// Not where the scenario says how often to cut, or what is cut depends on the ranks' counts.
+  bool searches_cuts() const {
+    return scenario_.choreography == "auto" && scenario_.slices == 0 && way().chunk_bytes == 0 && !on_->nics &&
+           !scenario_.kind.v_form;
+  }
+
+  /// That are not too short, nor too many to be performed often.
+  int most_slices(const attempt& whole, const job_shape& shape) const {
     const auto channels = static_cast<std::uint64_t>(way().channels);
     const std::uint64_t cells = static_cast<std::uint64_t>(whole.what->notes->parts) * channels;
-    const std::uint64_t first = 2 * std::bit_floor(static_cast<std::uint64_t>(whole.cut.slices));
     const std::uint64_t longest = shape.count / cells / least_sliced;
-    if (first > longest) return cuts;
-    const std::size_t steps = scores_.prepare(whole.what->choreography, true, 2)->steps;
+    const std::size_t steps = single_step_total(*whole.what->notes);
     const std::uint64_t most = std::min(longest, most_sliced_steps / std::max<std::uint64_t>(1, steps * channels));
-    for (std::uint64_t n = first; n <= most; n *= 2) cuts.push_back(static_cast<int>(n));
-    return cuts;
+    return static_cast<int>(most);
+  }
+
+  /// Half the credits, so that a step can begin while the one before it is under way.
+  static int most_slices_per_step(const attempt& whole) {
+    return has_l0(*whole.what->notes) ? 1 : whole.protocol.slots / 2;
+  }
+
+  static bool has_l0(const score& notes) {
+    return std::ranges::any_of(notes.players, [](const part& player) { return !player.l0.empty(); });
   }
 
   /// However it is cut, the same bytes pass each element. Where they may choose their way, nothing is known.
@@ -265,15 +306,20 @@ private:
     return most;
   }
 
-  /// @param slices 0: as the protocol's slots ask for
+  /// @param slices none: as the protocol's slots ask for
   attempt attempt_of(const std::string& choreography, const protocol_costs& protocol, const job_shape& shape,
-                     int slices = 0) {
+                     const std::optional<slice_order>& slices = {}) {
     attempt a;
     a.protocol = protocol;
-    a.cut.channels = way().channels;
-    a.what = scores_.prepare(choreography, scores_.cut_by_all(), 1);
-    a.cut.slices = slices > 0 ? slices : slices_of(*a.what->notes, shape, protocol);
-    if (a.cut.slices > 1 && !a.what->one_cell) a.what = scores_.prepare(choreography, true, std::min(a.cut.slices, 3));
+    a.what = scores_.prepare(choreography, scores_.cut_by_all());
+    const int wanted = slices ? slices->slices : slices_of(*a.what->notes, shape, protocol);
+    const int together = slices ? slices->slices_per_step : std::max(1, scenario_.slices_per_step);
+    a.cut = {way().channels, wanted, std::min(wanted, together)};
+    if (a.cut.slices_per_step > 1 && has_l0(*a.what->notes))
+      throw error(errc::unsupported,
+                  "study.slices_per_step: " + choreography +
+                      " has cells in L0, which are the same memory in every slice, so its steps take one slice each");
+    if (a.cut.slices > 1) a.what = scores_.prepare(choreography, true, a.cut.order());
     return a;
   }
 
@@ -412,7 +458,7 @@ private:
     for (const protocol_costs& p : way().protocols) {
       if (p.name != row.protocol) continue;
       auto recording = std::make_shared<virtual_recording>();
-      const attempt a = attempt_of(row.choreography, p, shape, row.cut.slices);
+      const attempt a = attempt_of(row.choreography, p, shape, row.cut.order());
       row = row_of(a, shape, recording.get());
       row.recording = std::move(recording);
       row.notes = a.what->notes;

@@ -121,6 +121,7 @@ private:
     s.protocol = text("protocol");
     s.channels = number("channels");
     s.slices = number("slices");
+    s.slices_per_step = number("slices_per_step");
     s.chunk_bytes = bytes("chunk_bytes");
     s.credits = number("credits");
     s.streams = number("streams");

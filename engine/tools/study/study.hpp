@@ -41,6 +41,7 @@ struct study_scenario {
   std::string protocol = "simple";  ///< of the preset's table, or auto: all are tried
   int channels = 1;
   int slices = 0;                           ///< 0: as many as the chunk size asks for
+  int slices_per_step = 0;                  ///< 0: one, or with auto as many as are fastest
   std::uint64_t chunk_bytes = 0;            ///< largest chunk; 0: the protocol's slot
   int credits = 0;                          ///< 0: the protocol's slots
   std::vector<std::size_t> sizes{1 << 20};  ///< bytes, as nccl-tests counts them

@@ -90,7 +90,7 @@ void print_rows(std::ostream& to, const study_result& r) {
   for (const study_row& row : r.rows) {
     std::string how = row.choreography + ", " + row.protocol;
     if (row.cut.channels > 1) how += ", " + plural(static_cast<std::size_t>(row.cut.channels), "channel");
-    if (row.cut.slices > 1) how += ", " + plural(static_cast<std::size_t>(row.cut.slices), "slice");
+    if (row.cut.slices > 1) how += ", " + slices_text(row.cut);
     if (row.failed()) how += "; fails";
     to << format("%12zu  %12zu  %8s  %6s  %6d  %9s  %7.2f  %7.2f  %6s  %9s  %s\n", row.bytes, row.count,
                  std::string{nccl_name(s.type)}.c_str(), op_text(s).c_str(), s.kind.rooted() ? s.root : -1,
@@ -248,6 +248,7 @@ json rows_json(const study_result& r) {
                     {"protocol", row.protocol},
                     {"channels", row.cut.channels},
                     {"slices", row.cut.slices},
+                    {"slices_per_step", row.cut.slices_per_step},
                     {"verified", row.verified},
                     {"performed_by", r.on->nics              ? "nics"
                                      : row.outcome.by_states ? "states"
@@ -329,6 +330,7 @@ json jobs_json(const study_result& r) {
                        {"protocol", call.protocol},
                        {"channels", call.cut.channels},
                        {"slices", call.cut.slices},
+                       {"slices_per_step", call.cut.slices_per_step},
                        {"verified", call.verified},
                        {"bound_us", call.bound_us},
                        {"together", spread_json(call.together)},
