@@ -20,11 +20,13 @@ reach nearest_of(const std::vector<residence>& homes) {
   const auto same_host = [](const residence& a, const residence& b) { return a.host == b.host; };
   return std::adjacent_find(homes.begin(), homes.end(), same_host) != homes.end() ? reach::segment : reach::network;
 }
-int most_of_host(const std::vector<residence>& homes) {
-  std::map<int, int> ranks;
-  int most = 0;
-  for (const residence& home : homes) most = std::max(most, ++ranks[home.host]);
-  return most;
+/// Ranks of each computer.
+std::vector<int> ranks_by_computer(const std::vector<residence>& homes) {
+  std::map<std::pair<int, int>, int> ranks;
+  for (const residence& home : homes) ++ranks[{home.computer, home.computer < 0 ? home.host : 0}];
+  std::vector<int> each;
+  for (const auto& [computer, many] : ranks) each.push_back(many);
+  return each;
 }
 }  // namespace
 
@@ -33,7 +35,7 @@ reach_map::reach_map(layout on) : layout_(std::move(on)), routed_(layout_.homes.
   if (!layout_.homes.empty() && layout_.homes.size() != static_cast<std::size_t>(ranks))
     throw error(errc::invalid_argument, "reach: the homes of " + std::to_string(layout_.homes.size()) +
                                             " ranks for a layout of " + std::to_string(ranks));
-  ranks_of_host_ = ranks;
+  ranks_of_computer_ = ranks;
   // Being on one server, host or process is an equivalence, so the rank that is farthest from rank 0 is as far as any two are.
   int apart = 0;
   for (int r = 1; r < ranks; ++r)
@@ -42,7 +44,9 @@ reach_map::reach_map(layout on) : layout_(std::move(on)), routed_(layout_.homes.
   if (std::vector<residence> homes = layout_.homes; !homes.empty()) {
     std::sort(homes.begin(), homes.end());
     nearest_ = nearest_of(homes);
-    ranks_of_host_ = most_of_host(homes);
+    const std::vector<int> each = ranks_by_computer(homes);
+    computers_ = static_cast<int>(each.size());
+    ranks_of_computer_ = *std::ranges::max_element(each);
     for (int level = 0; level < layout_.outer_levels(); ++level) {
       auto& groups = group_of_.emplace_back();
       for (int s = 0; s < layout_.servers; ++s) groups.push_back(layout_.group_of_server(level, s));

@@ -47,8 +47,10 @@ public:
   reach farthest_link() const noexcept { return layout_.homes.empty() ? reach::process : farthest_; }
   /// And at best: of the two ranks that are nearest to each other. @pre two ranks at least
   reach nearest_link() const noexcept { return layout_.homes.empty() ? reach::process : nearest_; }
-  /// Of the host that has most; of a layout without homes all ranks.
-  int most_ranks_of_host() const noexcept { return ranks_of_host_; }
+  /// On which the hosts are: several namespaces or containers may be on one. Of a layout without homes one.
+  int computers() const noexcept { return computers_; }
+  /// Of the one that has most; of a layout without homes all ranks.
+  int most_ranks_of_computer() const noexcept { return ranks_of_computer_; }
   /// By rank the number of its host, in the order in which ranks meet them; empty: all are on one.
   std::vector<std::uint32_t> hosts() const;
   /// Of every host all ranks run in one process.
@@ -65,7 +67,7 @@ public:
 private:
   layout layout_;
   reach farthest_ = reach::process, nearest_ = reach::process;
-  int ranks_of_host_ = 0;
+  int computers_ = 1, ranks_of_computer_ = 0;
   bool routed_ = false;
   std::string why_apart_;
   std::vector<std::vector<int>> group_of_;  ///< [level][server], where homes have such levels

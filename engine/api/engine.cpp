@@ -198,7 +198,10 @@ void engine_core::end_close() {
 namespace {
 /// The processes share no memory though they are on one host: as if each were alone on its own.
 void live_apart(layout& placement) {
-  for (residence& r : placement.homes) r.host = r.process;
+  for (residence& r : placement.homes) {
+    if (r.computer < 0) r.computer = r.host;
+    r.host = r.process;
+  }
 }
 }  // namespace
 

@@ -142,7 +142,7 @@ void plan_choice::lower_bounds(contender& c, const contender& form, const planni
     known = std::min(known, least);
   };
   const double by_actors =
-      costs(task).actor_operation_seconds(task.ranks()) +
+      costs(task).actor_operation_seconds(task.where.most_ranks_of_computer()) +
       seconds(message_protocol::simple,
               least_through_actors(task, 1, form.work_type).over(task.where.nearest_link()).message);
   lower(message_protocol::simple, by_actors);

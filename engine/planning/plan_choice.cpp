@@ -241,7 +241,7 @@ void plan_choice::price(contender& c, const planning_task& task, const cutting& 
   const double seconds =
       lowered->predict(bytes, cut, staging_bytes(c, task), through_actors(task, size_class(bytes), c.work_type),
                        &task.where, elements ? &*elements : nullptr) +
-      costs(task).actor_operation_seconds(task.ranks());
+      costs(task).actor_operation_seconds(task.where.most_ranks_of_computer());
   // What is under way together leaves the caches earlier, of which the model knows nothing.
   constexpr double worth_it = 0.95;
   if (!(seconds < (cut.slices_per_step > 1 && c.cut.slices_per_step == 1 ? worth_it : 1) * c.seconds)) return;
@@ -251,13 +251,17 @@ void plan_choice::price(contender& c, const planning_task& task, const cutting& 
 }
 
 machine_constants plan_choice::through_actors(const planning_task& task, std::size_t bytes, datatype type) const {
-  return costs(task).through_actors(bytes_a_core(task, bytes), type, task.where.most_ranks_of_host());
+  return costs(task).through_actors(bytes_a_core(task, bytes), type, task.where.most_ranks_of_computer(),
+                                    task.where.computers());
 }
+
+/// Of all computers.
+int plan_choice::cores(const planning_task& task) const { return costs(task).machine.cores * task.where.computers(); }
 
 /// Of all ranks' buffers, what each core has to do with.
 double plan_choice::bytes_a_core(const planning_task& task, std::size_t block_bytes) const {
   const double block = static_cast<double>(block_bytes), blocks = traits_of(task.what.what).footprint(task.ranks());
-  return std::max(1.0, block * blocks / std::max(1, std::min(costs(task).machine.cores, task.ranks())));
+  return std::max(1.0, block * blocks / std::max(1, std::min(cores(task), task.ranks())));
 }
 
 /// Elements that each of the cells which slices use again may have, where a call's staging memory is given (BCopy); else no limit.
@@ -358,6 +362,7 @@ std::vector<cutting> plan_choice::cuts(const contender& c, const planning_task& 
   std::vector<int> channels{wanted_channels(task)};
   if (channels.front() == 0) {
     channels = {1};
+    // Of one computer: a rank's channels to another host share its connections.
     for (int n = 2; n <= most_channels_tried && n * task.ranks() <= costs(task).machine.cores; n *= 2)
       channels.push_back(n);
   }

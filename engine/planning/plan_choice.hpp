@@ -170,6 +170,7 @@ private:
   double bytes_a_core(const planning_task& task, std::size_t block_bytes) const;
   /// @param bytes of a block
   machine_constants through_actors(const planning_task& task, std::size_t bytes, datatype type) const;
+  int cores(const planning_task& task) const;
   machine_constants least_through_actors(const planning_task& task, std::size_t bytes, datatype type) const;
   int most_slices_per_step(const planning_task& task, const lowered_score& whole) const;
   std::vector<cutting> cuts(const contender& c, const planning_task& task, const lowered_score& whole) const;

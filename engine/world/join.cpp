@@ -218,15 +218,18 @@ private:
 layout layout_of(const actors::roster& job) {
   host_numbers hosts{job};
   std::vector<std::vector<int>> paths;
-  std::map<std::uint64_t, int> on_host;
+  std::map<std::uint64_t, int> on_host, computers;
   std::vector<residence> homes;
   for (std::size_t p = 0; p < job.processes.size(); ++p) {
     const actors::process_place& process = job.processes[p];
     const std::vector<int> host = hosts.path_of(process);
+    // Who does not know its running system has one of its own.
+    const std::uint64_t system = process.machine_key != 0 ? process.machine_key : process.host_key;
+    const int computer = computers.try_emplace(system, static_cast<int>(computers.size())).first->second;
     for (std::uint32_t r = 0; r < process.ranks; ++r) {
       paths.push_back(host);
       paths.back().insert(paths.back().end(), {0, on_host[process.host_key]++});
-      homes.push_back({0, static_cast<int>(p)});
+      homes.push_back({0, static_cast<int>(p), computer});
     }
   }
   layout all = hosts.hosts() == 1 ? layout::flat(static_cast<int>(paths.size())) : layout::placed_in_groups(paths);

@@ -82,7 +82,20 @@ TEST_CASE("pods: hosts of a group follow each other in the layout, wherever thei
   CHECK(text_of({{1, {"a"}}, {2, {"b"}}}) == "2x1x1");
   CHECK(text_of({{1, {"a"}, 4}}) == "4");
   const layout all = layout_of(roster_of({{1, {"a"}}, {3, {"b"}, 2}, {2, {"a"}}}));
-  CHECK(all.homes == std::vector<residence>{{0, 0}, {2, 1}, {2, 1}, {1, 2}});
+  CHECK(all.homes == std::vector<residence>{{0, 0, 0}, {2, 1, 1}, {2, 1, 1}, {1, 2, 2}});
+}
+
+TEST_CASE("hosts of one running system are on one computer; who does not know it has one of its own") {
+  actors::roster job = roster_of({{1, {}}, {2, {}, 2}, {3, {}}, {4, {}}});
+  job.processes[0].machine_key = job.processes[2].machine_key = 77;
+  job.processes[3].machine_key = 78;
+  const reach_map where{layout_of(job)};
+  CHECK(where.computers() == 3);
+  CHECK(where.most_ranks_of_computer() == 2);
+  const layout all = layout_of(job);
+  CHECK(all.homes[0].computer == all.homes[3].computer);
+  CHECK(all.homes[1].computer == all.homes[2].computer);
+  CHECK(all.homes[1].computer != all.homes[4].computer);
 }
 
 TEST_CASE("pods: what does not fit together is told with both processes; what a launcher alone has said of some does "

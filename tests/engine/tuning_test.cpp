@@ -380,6 +380,20 @@ TEST_CASE("where a message between hosts takes long, a step takes several slices
   }
 }
 
+TEST_CASE("hosts with computers of their own do not share cores, and hosts of one computer do") {
+  const layout apart = hosts_in_pods(false);
+  layout together = apart;
+  for (residence& home : together.homes) home.computer = 0;
+  constexpr std::size_t bytes = std::size_t{16} << 20;
+  const candidate own = chosen_with(assumed_tuning(), apart, bytes),
+                  shared = chosen_with(assumed_tuning(), together, bytes);
+  CHECK(own.predicted_seconds < shared.predicted_seconds / 2);
+  // More hosts with as many bytes each take little longer.
+  layout two = layout::placed({{0, 0, 0}, {1, 0, 0}});
+  two.homes = {{0, 0}, {1, 1}};
+  CHECK(own.predicted_seconds < 3 * chosen_with(assumed_tuning(), two, bytes).predicted_seconds);
+}
+
 TEST_CASE("between processes the direct port costs a stage more, between threads none") {
   layout processes = layout::flat(2);
   processes.homes = {{0, 0}, {0, 1}};

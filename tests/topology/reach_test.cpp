@@ -59,7 +59,7 @@ TEST_CASE("processes of a host could share segments, hosts nothing") {
   CHECK(joined.farthest() == reach::network);
   CHECK(joined.farthest_link() == reach::network);
   CHECK(joined.nearest_link() == reach::process);
-  CHECK(joined.most_ranks_of_host() == 3);
+  CHECK(joined.most_ranks_of_computer() == 3);
   CHECK(joined.why_apart() == "ranks 0 and 3 are on different hosts, which share no memory");
 
   const reach_map host{with_homes(layout::flat(3), {{7, 3}, {7, 3}, {7, 9}})};
@@ -74,14 +74,23 @@ TEST_CASE("processes of a host could share segments, hosts nothing") {
   CHECK(hosts.between(0, 1) == reach::segment);
   CHECK(hosts.link_between(0, 1) == reach::segment);
   CHECK(hosts.nearest_link() == reach::segment);
-  CHECK(hosts.most_ranks_of_host() == 2);
+  CHECK(hosts.most_ranks_of_computer() == 2);
   CHECK(reach_map{with_homes(layout::flat(2), {{0, 0}, {1, 1}})}.nearest_link() == reach::network);
+
+  // A host has a computer of its own, unless it is said that hosts share one.
+  CHECK(hosts.computers() == 2);
+  CHECK(host.computers() == 1);
+  const reach_map shared{with_homes(layout::parse("3x1"), {{0, 0, 4}, {1, 1, 7}, {2, 2, 4}})};
+  CHECK(shared.between(0, 2) == reach::network);
+  CHECK(shared.computers() == 2);
+  CHECK(shared.most_ranks_of_computer() == 2);
 
   // A model's servers are apart, and its messages stay here.
   const reach_map model{layout::parse("2x2")};
   CHECK(model.between(0, 3) == reach::network);
   CHECK(model.link_between(0, 3) == reach::process);
-  CHECK(model.most_ranks_of_host() == 4);
+  CHECK(model.most_ranks_of_computer() == 4);
+  CHECK(model.computers() == 1);
   CHECK_THROWS_WITH_AS(reach_map(with_homes(layout::flat(4), {{0, 0}})), doctest::Contains("the homes of 1 ranks"),
                        error);
 }

@@ -25,6 +25,8 @@ struct coordinates {
 struct residence {
   int host = 0;
   int process = 0;  ///< no two hosts have one of the same number
+  /// Hosts of one number are namespaces or containers of one running system, and share its cores. −1: a host has a computer of its own.
+  int computer = -1;
 
   friend constexpr auto operator<=>(const residence&, const residence&) = default;
 };
