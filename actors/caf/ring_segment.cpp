@@ -16,7 +16,7 @@ public:
   caf::behavior make_behavior() override {
     return {
         [this](transfer_message& m) { ways_.forward(std::move(m)); },
-        [this](packet_message& m) {
+        [](packet_message& m) {
           const caf::actor next = m.whole->way->hops[++m.at];
           post(next, std::move(m));
         },

@@ -91,13 +91,12 @@ private:
   void exchange(const void* out, void* in, std::size_t bytes) {
     std::size_t sent = 0, got = 0;
     for (unsigned idle = 0; sent < bytes || got < bytes;) {
-      const bool moved =
-          step(sent, bytes,
-               [&](std::size_t at) {
-                 return send(link_, static_cast<const char*>(out) + at, bytes - at, MSG_NOSIGNAL);
-               }) |
+      const bool sends = step(sent, bytes, [&](std::size_t at) {
+        return send(link_, static_cast<const char*>(out) + at, bytes - at, MSG_NOSIGNAL);
+      });
+      const bool receives =
           step(got, bytes, [&](std::size_t at) { return recv(link_, static_cast<char*>(in) + at, bytes - at, 0); });
-      idle = moved ? 0 : idle + 1;
+      idle = sends || receives ? 0 : idle + 1;
       if (idle < 200) continue;
       pollfd ready{link_, static_cast<short>((sent < bytes ? POLLOUT : 0) | (got < bytes ? POLLIN : 0)), 0};
       check(poll(&ready, 1, 30'000) == 1, "the other process says nothing");

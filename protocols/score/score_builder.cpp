@@ -200,7 +200,7 @@ void score_builder::count(rank_t rank, step_kind kind, const cells& source, cons
   score_tally& all = *on_.counted;
   score_tally::of_rank& mine = counts_[index(rank)];
   if (kind == step_kind::sync) {
-    const int rounds = std::bit_width(static_cast<unsigned>(on_.ranks - 1));
+    const int rounds = static_cast<int>(std::bit_width(static_cast<unsigned>(on_.ranks - 1)));
     mine.steps += 2 * rounds;
     mine.messages += rounds;
     if (rank == 0 && score_.players.front().lanes.size() == 1) all.hops += rounds;

@@ -90,7 +90,7 @@ handshake::handshake(role which, const handshake_facts& facts, const job_key& ke
 handshake handshake::calling(const handshake_facts& facts, const job_key& key) {
   handshake made{role::caller, facts, key};
   put_prefix(made.hello_, hello_kind);
-  made.hello_[flag_at] = static_cast<std::byte>(facts.lane << 1U | (key.present() ? 1U : 0U));
+  made.hello_[flag_at] = static_cast<std::byte>(static_cast<unsigned>(facts.lane) << 1U | (key.present() ? 1U : 0U));
   put(made.hello_, build_at, facts.build);
   put(made.hello_, job_at, facts.job);
   put(made.hello_, hello_from_at, facts.from);
