@@ -145,7 +145,7 @@ TEST_CASE_FIXTURE(fixture, "an operation in the place of another one begins from
   CHECK(other[1] == 13);
   state.stop(collective_key(1));
   // Credits are counted anew, and slots are acquired anew.
-  for (epoch_t epoch : {2, 3}) {
+  for (epoch_t epoch : {2u, 3u}) {
     out.delivered.clear();
     state.start(work(epoch, step_kind::send, 3, buffer, 2), out);
     CHECK(out.delivered.size() == 2);
@@ -158,7 +158,7 @@ TEST_CASE_FIXTURE(fixture, "an operation in the place of another one begins from
 
 TEST_CASE_FIXTURE(fixture, "an operation with more links than are kept, and one with few behind it") {
   constexpr rank_t peers = 100;
-  for (epoch_t epoch : {0, 1, 2}) {
+  for (epoch_t epoch : {0u, 1u, 2u}) {
     const rank_t those = epoch == 1 ? 1 : peers;
     auto many = work(epoch, step_kind::recv, those, buffer);
     auto code = std::make_shared<program>(*many->code);
@@ -177,7 +177,7 @@ TEST_CASE_FIXTURE(fixture, "an operation with more links than are kept, and one 
 
 TEST_CASE_FIXTURE(fixture, "an operation that is begun twice is begun once") {
   std::vector<std::int64_t> other(128, 0);
-  for (epoch_t epoch : {0, 1, 2}) {
+  for (epoch_t epoch : {0u, 1u, 2u}) {
     state.start(work(epoch, step_kind::recv, 1, buffer), out);
     state.start(work(epoch, step_kind::recv, 1, other), out);
     CHECK(state.under_way() == 1);
@@ -189,7 +189,7 @@ TEST_CASE_FIXTURE(fixture, "an operation that is begun twice is begun once") {
 }
 
 TEST_CASE_FIXTURE(fixture, "what was announced is taken when it comes, whether the operation had begun or not") {
-  for (epoch_t epoch : {0, 1}) {
+  for (epoch_t epoch : {0u, 1u}) {
     chunk announced = incoming(epoch, 0, values[0]);
     announced.announced = true;
     announced.data = nullptr;

@@ -207,7 +207,7 @@ TEST_CASE("offload nic: 256 jobs of 8 ranks on one NIC at once, and none starves
   // In order; then in any order, with packets and responses lost and doubled: how often it hits one job is chance, so the median of three counts.
   const offload_weather fair{0, 0, true}, foul{0.02, 0.02, false};
   std::vector<double> in_foul;
-  for (const std::uint64_t draw : {0, 1, 2, 3}) {
+  for (const std::uint64_t draw : {0u, 1u, 2u, 3u}) {
     const offload_weather& weather = draw == 0 ? fair : foul;
     offload_network net{1, config, seed() + draw, weather};
     std::vector<std::unique_ptr<offloaded_call>> calls;
@@ -250,7 +250,7 @@ TEST_CASE("offload nic: a job that dies frees what it had, and no other notices"
     std::set<int> jobs;
     for (const auto& c : net.completions) CHECK(c.error == ""), jobs.insert(c.job.id);
     CHECK(jobs.count(2) == 0);
-    for (const std::size_t job : {0, 1, 3}) CHECK(calls[job]->wrong() == 0);
+    for (const std::size_t job : {0u, 1u, 3u}) CHECK(calls[job]->wrong() == 0);
     check_empty(net, 4);
     // Its number is used again; what is still under way of the dead one is nobody's.
     offloaded_call next{s, 200, config};

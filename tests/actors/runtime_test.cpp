@@ -663,7 +663,7 @@ TEST_CASE("csc on cards: any sizes, channels and slices, several calls at once, 
       CAPTURE(text);
       engine_options o = on_card(text);
       o.channels = 1 + static_cast<int>(random() % 3);
-      o.chunk_bytes = random() % 2 == 0 ? 0 : 256 << random() % 5;
+      o.chunk_bytes = random() % 2 == 0 ? 0 : std::size_t{256} << random() % 5;
       o.workers = static_cast<int>(random() % 3);
       const bool small = random() % 2 == 0;  // L0, which then has room for one operation
       if (small) o.card.l0 = 16 * 1024;

@@ -76,7 +76,7 @@ TEST_CASE("nccl tuning model: the table and the choices that NCCL 2.29.7 printed
   CHECK(prints(row_of(printed(collective::all_gather, 1024), pat, by_simple).latency_us, 17.6));
   CHECK(prints(row_of(printed(collective::all_gather, 1024), pat, by_simple).bandwidth, 4.8 * .85));
   // "Broadcast: 16384 Bytes -> Algo RING proto LL channel{Lo..Hi}={0..1}", "32768 Bytes -> Algo RING proto SIMPLE".
-  for (const std::uint64_t bytes : {1024, 2048, 4096, 8192, 16384})
+  for (const std::uint64_t bytes : {1024u, 2048u, 4096u, 8192u, 16384u})
     CHECK(printed(collective::broadcast, bytes).taken()->how == by_ll);
   for (std::uint64_t bytes = 32768; bytes <= 134217728; bytes *= 2)
     CHECK(printed(collective::broadcast, bytes).taken()->how == by_simple);

@@ -187,8 +187,9 @@ TEST_CASE("several servers share no memory, whoever insists") {
     CHECK(named(p.candidates(all_reduce_of(1000), layout::parse("1x2x4")), name).eligible());
     call insisting = all_reduce_of(1000);
     insisting.choreography = name;
-    const auto [code, text] = failure_of([&] { p.plan_for(insisting, two); });
-    CHECK(code == errc::unsupported);
+    const auto told = failure_of([&] { p.plan_for(insisting, two); });
+    const std::string& text = told.second;
+    CHECK(told.first == errc::unsupported);
     CHECK_MESSAGE(mentions(text, why), text);
     CHECK(mentions(text, "these can: ring"));
     engine_options for_all_reduce;
@@ -767,9 +768,11 @@ TEST_CASE("bounds of options are the same for an engine, for the planner and in 
       if (s.key == key) return s;
     return config_setting{};
   };
-  for (const auto& [key, field] :
+  for (const auto& each :
        {std::pair{"engine.channels", &engine_options::channels}, std::pair{"engine.credits", &engine_options::credits},
         std::pair{"engine.streams", &engine_options::streams}}) {
+    const char* const key = each.first;
+    const auto field = each.second;
     CAPTURE(key);
     const auto least = static_cast<int>(setting(key).least), most = static_cast<int>(setting(key).most);
     for (const int value : {least - 1, least, most, most + 1}) {

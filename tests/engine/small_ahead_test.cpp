@@ -178,8 +178,10 @@ TEST_CASE("ahead: ranks that called different things are told so with a later ca
          for (int i = 0; i < 70; ++i) c.broadcast(data, 1);
        }},
   };
-  for (const auto& [how, next] : later)
+  for (const auto& each : later)
     for (const int kind : {0, 1, 2}) {
+      const std::string& how = each.first;
+      const later_call& next = each.second;
       CAPTURE(how);
       CAPTURE(kind);
       troupe::engine engine{with(eager)};

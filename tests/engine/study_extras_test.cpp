@@ -175,7 +175,7 @@ TEST_CASE("a lost rank: the others hear of it, and end with peer_lost") {
   REQUIRE(o.ends.size() == 4);
   CHECK(o.ends[2].lost);
   CHECK(o.finished[2] == 50'000'000);
-  for (const std::size_t other : {0, 1, 3}) {
+  for (const std::size_t other : {0u, 1u, 3u}) {
     CAPTURE(other);
     CHECK(!o.ends[other].lost);
     CHECK(o.ends[other].code == errc::peer_lost);
@@ -192,9 +192,9 @@ TEST_CASE("a lost rank: the others hear of it, and end with peer_lost") {
   CHECK(has(silent.rows.at(0).outcome.ends[1].why, "nothing was heard of it for 3000 ms"));
   // The membership's own rank.
   const study_result first = lost("exits at 50us", "rank 0");
-  for (const std::size_t other : {1, 2, 3}) CHECK(first.rows.at(0).outcome.ends[other].code == errc::peer_lost);
+  for (const std::size_t other : {1u, 2u, 3u}) CHECK(first.rows.at(0).outcome.ends[other].code == errc::peer_lost);
   // Before anything has begun; and after all is over, when nobody minds.
-  for (const std::size_t other : {0, 1, 3})
+  for (const std::size_t other : {0u, 1u, 3u})
     CHECK(lost("exits at 0us").rows.at(0).outcome.ends[other].code == errc::peer_lost);
   const study_result late = lost("exits at 1s");
   CHECK(late.rows.at(0).outcome.end_ps == whole);

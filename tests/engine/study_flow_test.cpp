@@ -182,12 +182,13 @@ TEST_CASE("study, flow: the files' exact times at 8 MiB") {
                                                       {"spec1_table3_fused", 155'075'360},
                                                       {"spec1_table4_apart", 267'644'480},
                                                       {"spec1_table4_fused", 184'517'920}};
-  for (const auto& [file, ps] : all) {
-    CAPTURE(std::string{file});
+  for (const auto& each : all) {
+    const std::string file = each.first;
+    CAPTURE(file);
     configuration c;
-    c.add_file(TROUPE_SOURCE_DIR "/config/studies/" + std::string{file} + ".toml");
+    c.add_file(TROUPE_SOURCE_DIR "/config/studies/" + file + ".toml");
     c.set("study.sizes", "8M");
-    CHECK(run_study(read_study(c)).rows.at(0).outcome.end_ps == ps);
+    CHECK(run_study(read_study(c)).rows.at(0).outcome.end_ps == each.second);
   }
 }
 

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <optional>
 #include <span>
 #include <string>
@@ -151,7 +152,7 @@ TEST_CASE("ranks that make different calls of an exchange are all told so, and w
     std::span<float> rows, gradients;
 
     explicit layer_calls(communicator& comm)
-        : exchange(comm.expert_exchange(comm.size(), {.hidden = 8, .deadline = 10s})),
+        : exchange(comm.expert_exchange(comm.size(), {.hidden = 8, .deadline = std::chrono::seconds(10)})),
           ids{comm.size() - 1 - comm.rank()} {}
     void call(std::size_t which) {
       if (which == 0) rows = exchange.dispatch<float>(tokens, ids).rows;
@@ -273,7 +274,7 @@ TEST_CASE("repeated calls allocate nothing") {
 
 TEST_CASE("rows in f8e4m3 stay within the bound, whatever the magnitudes; what is not finite stays visible") {
   random_numbers random{seed()};
-  for (const std::size_t count : {1, 3, 128, 129, 1000, 4096}) {
+  for (const std::size_t count : {1u, 3u, 128u, 129u, 1000u, 4096u}) {
     std::vector<float> in(count), out(count);
     std::vector<std::byte> row(troupe::scaled_rows::row_bytes(count));
     for (float& x : in) x = random.centred() * std::ldexp(1.0F, random.below(60) - 30);

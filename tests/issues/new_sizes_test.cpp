@@ -104,7 +104,7 @@ TEST_CASE("blocks whose sizes differ in every call leave nothing behind, on any 
 // A rank wrote for ever, with its turn held: room was made for the largest block only where that had been when the program was first used.
 TEST_CASE("the largest block may be another rank's in every call") {
   for (const std::string protocol : {"ll", "ll128", "auto"})
-    for (const std::size_t largest : {40, 300, 3000}) {
+    for (const std::size_t largest : {40u, 300u, 3000u}) {
       CAPTURE(protocol);
       CAPTURE(largest);
       const auto everywhere = [&](auto&& call_one) {

@@ -259,7 +259,8 @@ struct uneven_player {
       for (std::size_t k = 0; k < job.elements(block, round); ++k) {
         const rank_range from = contributors(job.what, job.ranks, job.root, rank, block);
         std::uint64_t expected = 0;  // which may wrap
-        for (rank_t q = from.first; q < from.first + from.count; ++q) expected += job.value(q, block, k, round);
+        for (rank_t q = from.first; q < from.first + from.count; ++q)
+          expected += static_cast<std::uint64_t>(job.value(q, block, k, round));
         errors += output[at++] != static_cast<std::int64_t>(expected);
       }
     }

@@ -189,7 +189,7 @@ TEST_CASE("what may come on any lane: stripes, words of processes, and chunks th
 }
 
 TEST_CASE("a chunk is complete when each of its stripes has come once, in any order") {
-  for (const std::uint64_t stripes : {2, 3, 63, 64, 65, 200}) {
+  for (const std::uint64_t stripes : {2u, 3u, 63u, 64u, 65u, 200u}) {
     CAPTURE(stripes);
     stripe_set all{(stripes - 1) * stripe_bytes + 5};
     std::uint64_t at = 0;

@@ -112,7 +112,9 @@ TEST_CASE("segment: more regions than there may be are refused with a sentence, 
 
 #if !defined(TROUPE_SLOTS_UNDER_TSAN)
 TEST_CASE("segment: it is no larger than a process's files may be") {
-  for (const auto& [limit, regions] : {std::pair<rlim_t, int>{100'000, -1}, {16 << 20, 1}}) {
+  for (const auto& each : {std::pair<rlim_t, int>{100'000, -1}, {16 << 20, 1}}) {
+    const rlim_t limit = each.first;
+    const int regions = each.second;
     CAPTURE(limit);
     const pid_t child = ::fork();
     if (child == 0) {

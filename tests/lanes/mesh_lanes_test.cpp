@@ -350,7 +350,7 @@ TEST_CASE("stripes may come in any order, among those of others") {
   pair_of_test job{every_way_of_lanes(), {2, 2}};
   const auto one = payload(3 * stripe_bytes + 5, 0), other = payload(2 * stripe_bytes, 1);
   for (int i = 0; i < 2; ++i) clear_one(job);
-  for (const std::uint64_t which : {3, 0, 2}) send_stripe(job, one, 0, which * stripe_bytes);
+  for (const std::uint64_t which : {3u, 0u, 2u}) send_stripe(job, one, 0, which * stripe_bytes);
   send_stripe(job, other, 1, stripe_bytes);
   send_stripe(job, other, 1, 0);
   CHECK(comes([&] { return job.heard[1]->chunks.load() == 1; }));

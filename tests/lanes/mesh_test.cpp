@@ -127,7 +127,7 @@ TEST_CASE("packets of NICs come whole and in order among chunks, and what they r
   packet.kind = frame_kind::packet;
   ready.kind = frame_kind::ready;
   for (int round = 0; round < 20; ++round)
-    for (const std::size_t bytes : {0, 1, 17, 16'351, 16'352, 16'353, 65'536}) {
+    for (const std::size_t bytes : {0u, 1u, 17u, 16'351u, 16'352u, 16'353u, 65'536u}) {
       job.each[0]->send_from_nic(1, packet, chunk_of(bytes));
       job.each[0]->send_chunk(1, {}, chunk_of(bytes));
       job.each[0]->send_from_nic(1, ready, chunk_of(0));
@@ -144,14 +144,14 @@ TEST_CASE("packets of NICs come whole and in order among chunks, and what they r
 
 TEST_CASE("two processes of different hosts have one connection, whoever calls first") {
   constexpr std::uint32_t processes = 4;
-  for (int round = 0; round < 18; ++round) {
+  for (unsigned round = 0; round < 18; ++round) {
     CAPTURE(round);
     const auto data = payload(1000, 0);
     meshes_of_test job{round % 2 == 0 ? between::sockets : between::tls, processes};
     std::vector<std::thread> senders;
     for (std::uint32_t p = 0; p < processes; ++p)
       senders.emplace_back([&, p] {
-        if (round % 3 == 1) std::this_thread::sleep_for(std::chrono::microseconds{50 * ((p + 7u * round) % 5)});
+        if (round % 3 == 1) std::this_thread::sleep_for(std::chrono::microseconds{50 * ((p + 7 * round) % 5)});
         for (std::uint32_t i = 1; i < processes; ++i) {
           const std::uint32_t to = (p + i) % processes;
           if (round % 3 == 2 && to < p) continue;  // the lower ones are called by others alone

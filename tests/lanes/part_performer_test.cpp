@@ -167,13 +167,15 @@ TEST_CASE("parts travel over boards: every collective, pieces ready in any order
   CAPTURE(seed);
   for (const int cores : {2, 8}) {  // who hears of something is visited, or woken
     house h(3, cores);
-    for (const auto& [by, what] : {std::pair{"one_shot", collective::all_gather},
-                                   {"ring", collective::all_gather},
-                                   {"one_shot", collective::all_reduce},
-                                   {"ring", collective::all_reduce},
-                                   {"ring", collective::reduce_scatter},
-                                   {"pairwise", collective::all_to_all},
-                                   {"ring", collective::broadcast}}) {
+    for (const auto& each : {std::pair{"one_shot", collective::all_gather},
+                             {"ring", collective::all_gather},
+                             {"one_shot", collective::all_reduce},
+                             {"ring", collective::all_reduce},
+                             {"ring", collective::reduce_scatter},
+                             {"pairwise", collective::all_to_all},
+                             {"ring", collective::broadcast}}) {
+      const char* const by = each.first;
+      const collective what = each.second;
       CAPTURE(by);
       CAPTURE(what);
       CHECK(repeat(h, parted(by, what, 3, 1001, 7), 6, seed) == 0);
@@ -387,12 +389,14 @@ private:
 
 TEST_CASE("through areas pieces go in any order, whoever comes first, mapped or copied, and nobody is told twice "
           "before it looks") {
-  for (const auto& [choreography, call] : {std::pair{"ring", collective::all_reduce},
-                                           {"ring", collective::all_gather},
-                                           {"one_shot", collective::all_gather},
-                                           {"direct_full_mesh", collective::all_to_all},
-                                           {"ring", collective::reduce_scatter}})
+  for (const auto& each : {std::pair{"ring", collective::all_reduce},
+                           {"ring", collective::all_gather},
+                           {"one_shot", collective::all_gather},
+                           {"direct_full_mesh", collective::all_to_all},
+                           {"ring", collective::reduce_scatter}})
     for (const bool maps : {true, false}) {
+      const char* const choreography = each.first;
+      const collective call = each.second;
       CAPTURE(choreography);
       CAPTURE(maps);
       const parted how(choreography, call, 2, 90, 5);

@@ -118,26 +118,27 @@ struct basic_player {
     for (std::size_t i = 0; i < what.outputs(rank); ++i) {
       const std::size_t block = what.count == 0 ? 0 : i / what.count, within = what.count == 0 ? 0 : i % what.count;
       const std::size_t mine = static_cast<std::size_t>(rank) * what.count + within;
-      const std::uint64_t round = performs.sequence();
+      const auto of = [round = performs.sequence()](rank_t r, std::size_t index) {
+        return static_cast<std::uint64_t>(contribution(r, index, round));
+      };
       std::uint64_t expected = 0;  // which may wrap
       switch (on.what) {
         case collective::all_reduce:
         case collective::reduce:
-          for (std::size_t q = 0; q < n; ++q) expected += contribution(static_cast<rank_t>(q), i, round);
+          for (std::size_t q = 0; q < n; ++q) expected += of(static_cast<rank_t>(q), i);
           break;
         case collective::scan:
         case collective::exscan:
-          for (rank_t q = 0; q < rank + (on.what == collective::scan ? 1 : 0); ++q)
-            expected += contribution(q, i, round);
+          for (rank_t q = 0; q < rank + (on.what == collective::scan ? 1 : 0); ++q) expected += of(q, i);
           break;
         case collective::reduce_scatter:
-          for (std::size_t q = 0; q < n; ++q) expected += contribution(static_cast<rank_t>(q), mine, round);
+          for (std::size_t q = 0; q < n; ++q) expected += of(static_cast<rank_t>(q), mine);
           break;
         case collective::all_gather:
-        case collective::gather: expected = contribution(static_cast<rank_t>(block), within, round); break;
-        case collective::all_to_all: expected = contribution(static_cast<rank_t>(block), mine, round); break;
-        case collective::broadcast: expected = contribution(on.root, i, round); break;
-        case collective::scatter: expected = contribution(on.root, mine, round); break;
+        case collective::gather: expected = of(static_cast<rank_t>(block), within); break;
+        case collective::all_to_all: expected = of(static_cast<rank_t>(block), mine); break;
+        case collective::broadcast: expected = of(on.root, i); break;
+        case collective::scatter: expected = of(on.root, mine); break;
         case collective::barrier: break;
       }
       errors += result[i] != static_cast<std::int64_t>(expected) ? 1 : 0;

@@ -93,7 +93,7 @@ TEST_CASE("complex products are those of the plain formula, in every instruction
   for_each_instruction_set([&](const std::string& set) {
     for_both([&]<class Real>(datatype type) {
       const detail::kernels use = detail::complex_kernels(type, op_kind::prod);
-      for (int round = 0; round < 400; ++round) {
+      for (unsigned round = 0; round < 400; ++round) {
         const std::size_t count = any_count(random), bytes = 2 * count * sizeof(Real);
         const inputs<Real> two{2, count, random}, more{3 + below(random, 4), count, random};
         const fenced out{bytes, random() % 2 == 0, below(random, 80)};

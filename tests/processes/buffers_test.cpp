@@ -151,7 +151,7 @@ TEST_CASE("long messages are right whether the sender's stage takes them or the 
     };
     int message = 0;
     // With engine.stages = always, of 2 MiB and less there is a stage at once, of longer ones once there were some, and of the longest never.
-    for (const std::size_t count : {500'000, 700'000, 1'500'000, 600'000, 5'000'000})
+    for (const std::size_t count : {500'000u, 700'000u, 1'500'000u, 600'000u, 5'000'000u})
       for (int round = 0; round < 12; ++round, message += 2) {
         std::vector<int> first(count), second(count), in_first(count), in_second(count);
         for (std::size_t i = 0; i < count; ++i) {

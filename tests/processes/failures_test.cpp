@@ -86,8 +86,10 @@ TEST_CASE("a process that is killed is told to all survivors, whatever they were
          const int n = comm.size();
          comm.send_recv(out, (comm.rank() + 1) % n, in, (comm.rank() + n - 1) % n);
        }}};
-  for (const auto& [name, step] : works)
+  for (const auto& work : works)
     for (const int victim : {0, 2, 0, 2}) {
+      const std::string name = work.first;
+      const auto& step = work.second;
       CAPTURE(name);
       CAPTURE(victim);
       const auto all = run_processes(
@@ -97,7 +99,7 @@ TEST_CASE("a process that is killed is told to all survivors, whatever they were
             ::usleep(20'000);
             ::kill(job.pids[static_cast<std::size_t>(victim)], SIGKILL);
           });
-      check_survivors(all, victim, name == std::string{"splits"});
+      check_survivors(all, victim, name == "splits");
       CHECK(all[static_cast<std::size_t>(victim)].signal == SIGKILL);
     }
 }

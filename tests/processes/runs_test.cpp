@@ -378,7 +378,8 @@ TEST_CASE("between hosts, who disagrees about a block's size hears of it, and th
         comm.all_to_all_v(in, troupe::block_list{{3, 3}}, out, troupe::block_list{{3, first ? expected : 3}});
       });
     };
-    for (const std::size_t expected : {4, 0}) expect(exchange(expected) == (first ? errc::mismatch : errc::ok), "told");
+    for (const std::size_t expected : {4u, 0u})
+      expect(exchange(expected) == (first ? errc::mismatch : errc::ok), "told");
     expect(exchange(3) == errc::ok, "the next one");
   });
   CHECK(trouble(ended) == "");

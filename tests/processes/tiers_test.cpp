@@ -111,7 +111,7 @@ TEST_CASE("in tiers: all collectives of two hosts with two processes each, in al
       engine.join(
           ranks_each,
           [](communicator& c) {
-            for (const std::size_t count : {0, 1, 5, 1000, 40'001, 300'000}) check_all(c, count);
+            for (const std::size_t count : {0u, 1u, 5u, 1000u, 40'001u, 300'000u}) check_all(c, count);
           },
           on_hosts(m));
     });

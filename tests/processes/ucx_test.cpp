@@ -121,7 +121,7 @@ TEST_CASE("UCX: who is killed in the middle of something is lost within a moment
           ::kill(job.pids[1], SIGKILL);
         });
     CHECK(trouble(ends, 1) == "");
-    for (const std::size_t p : {0, 2}) {
+    for (const std::size_t p : {0u, 2u}) {
       REQUIRE(ends[p].said.size() == 3);
       CHECK(ends[p].said[1].find("process 1 (rank 1") != std::string::npos);
       CHECK(ends[p].said[1].find("nothing was heard of it") == std::string::npos);

@@ -102,7 +102,9 @@ TEST_CASE("several threads' calls by the NIC, blocking and not, many under way a
 TEST_CASE("long sums of many ranks by the NIC at once, and nobody waits for a counter for ever") {
   constexpr int ranks = 8;
   constexpr std::size_t count = 300'000;
-  for (const auto& [choreography, sums] : {std::pair{"one_shot", 2}, {"direct_full_mesh", 6}}) {
+  for (const auto& each : {std::pair{"one_shot", 2}, {"direct_full_mesh", 6}}) {
+    const char* const choreography = each.first;
+    const int sums = each.second;
     INFO(choreography);
     troupe::engine_options options;
     options.offload = "always";

@@ -388,7 +388,7 @@ TEST_CASE("pairwise through scratch: four cells whatever the number of ranks, sa
   CHECK(!verify(rash).ok());
 
   // The next piece waits for both.
-  for (const std::size_t lane : {0, 1}) {
+  for (const std::size_t lane : {0u, 1u}) {
     score early = s;
     for (part& player : early.players) {
       REQUIRE(player.lanes[lane].back().kind == step_kind::wait);
@@ -406,7 +406,8 @@ TEST_CASE("pairwise through scratch: what a rank stages is that of a piece, howe
         stage on = flat_stage(what, n, 0, in_place);
         on.through_scratch = true;
         const score s = one_cell_per_step(write_score(c::pairwise, on));
-        const std::size_t cells = n == 2 ? 2 : 4, kept = in_place && what == collective::all_to_all ? n - 1u : 0;
+        const std::size_t cells = n == 2 ? 2 : 4;
+        const std::size_t kept = in_place && what == collective::all_to_all ? static_cast<std::size_t>(n - 1) : 0;
         for (const std::size_t count : {std::size_t{7}, std::size_t{1000}, std::size_t{100'003}})
           for (const int slices : {1, 2, 7, 100}) {
             call_shape shape;

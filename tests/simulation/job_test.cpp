@@ -54,7 +54,7 @@ TEST_CASE("what the simulation has found stays mended") {
   whole.divides = false;
   // 64: two processes killed, the home second: what the old home had broken waited for ever. 84: a process that the registrar had lost accused
   // the registrar. 1356, 2113: a rank had left, then its process was killed: nobody missed what it owed, or everybody waited for its answer.
-  for (const std::uint64_t seed : {64, 84, 196, 234, 1249, 1356, 2113, 2838, 3704, 7693}) {
+  for (const std::uint64_t seed : {64u, 84u, 196u, 234u, 1249u, 1356u, 2113u, 2838u, 3704u, 7693u}) {
     const job_result r = simulate_job(seed, plans, whole);
     CHECK_MESSAGE(r.ok(), "seed " << seed << ": " << r.story << r.fault);
   }

@@ -25,16 +25,19 @@ scenario offloading(int ranks, int of_host) {
   return s;
 }
 
-constexpr std::array<std::pair<int, int>, 3> shapes{{{3, 0}, {4, 2}, {3, 1}}};
+struct shape {
+  int ranks, of_host;
+};
+constexpr std::array<shape, 3> shapes{{{3, 0}, {4, 2}, {3, 1}}};
 
 }  // namespace
 
 TEST_CASE("nics: ranks of one host and of several have their results, whatever the schedule") {
-  for (const auto& [ranks, of_host] : shapes) {
-    CAPTURE(of_host);
-    check_schedules(offloading(ranks, of_host), 200);
-    const simulation_result r = told_run(offloading(ranks, of_host), 1);
-    CHECK(r.performed == static_cast<std::uint64_t>(3 * ranks));
+  for (const shape& on : shapes) {
+    CAPTURE(on.of_host);
+    check_schedules(offloading(on.ranks, on.of_host), 200);
+    const simulation_result r = told_run(offloading(on.ranks, on.of_host), 1);
+    CHECK(r.performed == static_cast<std::uint64_t>(3 * on.ranks));
     CHECK(tells(r, "offloaded reaches rank"));
     CHECK_FALSE(tells(r, "chunk "));
   }
@@ -44,13 +47,13 @@ TEST_CASE(
     "nics: whatever happens to a rank at any moment, all have their memory back, and nothing touches it afterwards") {
   using kind = disturbance::kind;
   std::uint64_t failed = 0, let_go = 0;
-  for (const auto& [ranks, of_host] : shapes)
+  for (const shape& on : shapes)
     for (const kind what :
          {kind::kill, kind::abort, kind::cancel, kind::deadline, kind::leave, kind::refuse, kind::skip})
       for (const std::int64_t after : {0, 2'000, 5'000, 9'000, 20'000})
         for (const rank_t rank : {0, 1, 2}) {
-          CAPTURE(of_host);
-          const simulation_result r = check_disturbed(offloading(ranks, of_host), {what, rank, 1, after, 1, {}});
+          CAPTURE(on.of_host);
+          const simulation_result r = check_disturbed(offloading(on.ranks, on.of_host), {what, rank, 1, after, 1, {}});
           failed += r.failed;
           let_go += tells(r, "nic_let_go reaches rank") ? 1 : 0;
         }
@@ -59,12 +62,12 @@ TEST_CASE(
 }
 
 TEST_CASE("nics: who posts another call is told so, and all hear the same") {
-  for (const auto& [ranks, of_host] : shapes) {
-    scenario s = offloading(ranks, of_host);
+  for (const shape& on : shapes) {
+    scenario s = offloading(on.ranks, on.of_host);
     disturbance x{disturbance::kind::other_call, 1, 1, 0, 1, {s.items[1]}};
     x.instead.front().what.count = 40;
     s.disturbances = {x};
-    CAPTURE(of_host);
+    CAPTURE(on.of_host);
     check_schedules(s, 200);
     CHECK(tells(told_run(s, 1), "nic_differs reaches rank"));
   }

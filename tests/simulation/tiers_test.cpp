@@ -49,7 +49,8 @@ TEST_CASE("tiers: seeds of more ranks, so that many are on several hosts") { che
 
 TEST_CASE("tiers: what each rank contributes comes to all, over every board, whatever the schedule") {
   for (const port_kind board : boards)
-    for (const auto& [hosts, of_host] : {std::pair{2, 2}, {3, 2}, {2, 4}}) {
+    for (const auto& shape : {std::pair{2, 2}, {3, 2}, {2, 4}}) {
+      const int hosts = shape.first, of_host = shape.second;
       CAPTURE(name(board));
       CAPTURE(hosts);
       check_schedules(reducing(board, hosts, of_host), 200);

@@ -9,7 +9,6 @@
 #include <map>
 #include <set>
 #include <string>
-#include <tuple>
 #include <vector>
 
 using namespace troupe;
@@ -159,15 +158,18 @@ TEST_CASE("gh200_16 and dgx_h100: NVLink inside a server, NICs between") {
 }
 
 TEST_CASE("groups of servers are for choreographies; which elements a message passes is up to the machine") {
-  for (const auto& [name, deep, plain] : {std::tuple{"dgx_h100", "2x2x4x1", "4x4"},
-                                          {"gh200_16", "2x3x2x1", "6x2"},
-                                          {"ascend_a2", "2x2x2x1", "4x2"},
-                                          {"machine", "2x2x2x2", "4x2x2"},
-                                          {"machine", "2+1x2x1", "3x2"}}) {
-    CAPTURE(name);
-    const hardware pods = of_layout(name, deep), servers = of_layout(name, plain);
+  struct layouts {
+    const char *name, *deep, *plain;
+  };
+  for (const layouts& of : {layouts{"dgx_h100", "2x2x4x1", "4x4"},
+                            {"gh200_16", "2x3x2x1", "6x2"},
+                            {"ascend_a2", "2x2x2x1", "4x2"},
+                            {"machine", "2x2x2x2", "4x2x2"},
+                            {"machine", "2+1x2x1", "3x2"}}) {
+    CAPTURE(of.name);
+    const hardware pods = of_layout(of.name, of.deep), servers = of_layout(of.name, of.plain);
     check_well_formed(pods);
-    CHECK(pods.arrangement.outer == layout::parse(deep).outer);
+    CHECK(pods.arrangement.outer == layout::parse(of.deep).outer);
     REQUIRE(pods.ranks == servers.ranks);
     for (int a = 0; a < pods.ranks; ++a)
       for (int b = 0; b < pods.ranks; ++b)

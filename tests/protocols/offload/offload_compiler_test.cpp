@@ -380,7 +380,7 @@ TEST_CASE("offload: no flag of any descriptor is another one than what it does, 
 }
 
 TEST_CASE("offload: messages of several packets, which are passed on packet by packet") {
-  for (const std::size_t packet : {1, 3, 100})
+  for (const std::size_t packet : {1u, 3u, 100u})
     for (const char* choreography : {"ring", "halving_doubling", "double_binary_tree"}) {
       const subject of = made(choreography, collective::all_reduce, 5, 40);
       const offload::compile_options how{credits, {}, packet};
