@@ -36,9 +36,10 @@ void fill(engine_options& into, const engine_options& said) {
   const auto all = [&](auto... members) { (take(into, said, members), ...); };
   using o = engine_options;
   all(&o::layout, &o::nic_ports, &o::choreography, &o::planner, &o::hccl, &o::nccl, &o::protocol, &o::tuning,
-      &o::channels, &o::chunk_bytes, &o::slices_per_step, &o::credits, &o::streams, &o::through_scratch, &o::scratch_bytes, &o::level,
-      &o::agreement, &o::offload, &o::nic, &o::stages, &o::deadline, &o::workers, &o::spin, &o::trace_routes,
-      &o::record, &o::tls_certificate, &o::tls_key, &o::tls_authority, &o::lanes, &o::transport, &o::log_level);
+      &o::channels, &o::chunk_bytes, &o::slices_per_step, &o::credits, &o::streams, &o::through_scratch,
+      &o::scratch_bytes, &o::level, &o::agreement, &o::offload, &o::nic, &o::stages, &o::deadline, &o::workers,
+      &o::spin, &o::trace_routes, &o::record, &o::tls_certificate, &o::tls_key, &o::tls_authority, &o::lanes,
+      &o::transport, &o::log_level);
   using f = fault_options;
   const auto faults = [&](auto... members) { (take(into.faults, said.faults, members), ...); };
   faults(&f::seed, &f::drop, &f::duplicate, &f::reorder, &f::delay, &f::longest_delay, &f::kill_after, &f::kill_rank);
