@@ -227,7 +227,8 @@ void plan_choice::price_cuts(contender& c, const planning_task& task, std::span<
   for (const cutting& cut : cuts) price(c, task, cut);
   // Several slices in a step need more credits than one.
   for (const cutting& cut : cuts)
-    if (!std::isfinite(c.seconds) && cut.slices_per_step > 1) price(c, task, {cut.channels, cut.slices});
+    for (int n = cut.slices_per_step / 2; n > 0 && !std::isfinite(c.seconds); n /= 2)
+      price(c, task, {cut.channels, cut.slices, n});
   if (!std::isfinite(c.seconds))
     c.why_rejected = "it cannot go on with the credits that there are (" + std::to_string(options_.credits) + ")";
 }

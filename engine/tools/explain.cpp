@@ -40,8 +40,10 @@ std::string padded(const std::string& text, std::size_t width, bool right) {
 void append_row(std::string& table, const std::vector<std::string>& cells, std::size_t name_width) {
   constexpr std::size_t widths[] = {0, 10, 10, 8, 15, 13, 14, 8};
   std::string row = padded(cells[0], name_width, false);
-  for (std::size_t i = 1; i < cells.size(); ++i)
+  for (std::size_t i = 1; i < cells.size(); ++i) {
+    if (i < std::size(widths) && cells[i].size() >= widths[i]) row += ' ';
     row += padded(cells[i], i < std::size(widths) ? widths[i] : 0, i < std::size(widths));
+  }
   table += row.erase(row.find_last_not_of(' ') + 1) + '\n';
 }
 

@@ -403,10 +403,13 @@ std::string symbolic_run::waits_for(const player& me, std::int32_t& next) const 
 fault symbolic_run::stuck_fault(const player& first) const {
   fault f{first.rank, first.lane, static_cast<int>(first.at), first.slice, "gets stuck: "};
   std::vector<std::int32_t> seen;
+  constexpr std::size_t most_told = 6;  // of a circle that may have all ranks
   for (const player* me = &first;;) {
     seen.push_back(me->number);
     std::int32_t next = -1;
-    f.what += waits_for(*me, next);
+    const std::string text = waits_for(*me, next);
+    if (seen.size() <= most_told) f.what += text;
+    else if (seen.size() == most_told + 1) f.what += "… ";
     if (next < 0) {
       f.what += ", which has no lane " + std::to_string(me->lane);
       return f;
@@ -420,7 +423,7 @@ fault symbolic_run::stuck_fault(const player& first) const {
       f.what += ", which closes the circle";
       return f;
     }
-    f.what += "; ";
+    if (seen.size() <= most_told) f.what += "; ";
     me = &other;
   }
 }

@@ -612,7 +612,8 @@ TEST_CASE("a step takes as many slices as it is told to, as there are, and as cr
   constexpr std::size_t eight_slices = 4 * 8 * 1024;
   CHECK(slices("ring", 3, 8, eight_slices) == cutting{1, 8, 3});
   CHECK(slices("ring", 64, 64, eight_slices) == cutting{1, 8, 8});
-  CHECK(slices("ring", 4, 4, eight_slices) == cutting{1, 8});  // gets stuck with so few
+  CHECK(slices("ring", 4, 4, eight_slices) == cutting{1, 8, 2});  // four would get stuck with so few credits
+  CHECK(slices("ring", 4, 1, eight_slices).slices_per_step == 1);
   CHECK(slices("ring", 4, 8, 1024).slices == 1);
   CHECK(slices("ring", 4, 8, 1024).slices_per_step == 1);
   CHECK(slices("ring", 0, 8, eight_slices) == cutting{1, 8});

@@ -226,7 +226,8 @@ private:
     const double most_gain = groups ? most : static_cast<double>(most) / first;
     study_row best = row_of(whole, shape, nullptr, of_others * most_gain);
     if (!searches || least_of_any_cut(best) > of_others) return best;
-    search_cuts(best, whole, shape, of_others * most_gain, doubled(whole.cut.order(), most));
+    search_cuts(best, whole, shape, of_others * most_gain,
+                doubled({first, std::max(1, scenario_.slices_per_step)}, most));
     if (!groups) return best;
     std::vector<slice_order> grouped;
     for (int n = 2; n <= std::min(most, most_slices_per_step(whole)); n *= 2)
@@ -266,7 +267,7 @@ private:
   static std::vector<slice_order> doubled(const slice_order& from, int most) {
     std::vector<slice_order> cuts;
     for (std::int64_t n = 2 * std::bit_floor(static_cast<std::uint64_t>(from.slices)); n <= most; n *= 2)
-      cuts.push_back({static_cast<int>(n), from.slices_per_step});
+      cuts.push_back({static_cast<int>(n), std::min(static_cast<int>(n), from.slices_per_step)});
     return cuts;
   }
 
@@ -315,10 +316,15 @@ private:
     const int wanted = slices ? slices->slices : slices_of(*a.what->notes, shape, protocol);
     const int together = slices ? slices->slices_per_step : std::max(1, scenario_.slices_per_step);
     a.cut = {way().channels, wanted, std::min(wanted, together)};
-    if (a.cut.slices_per_step > 1 && has_l0(*a.what->notes))
-      throw error(errc::unsupported,
-                  "study.slices_per_step: " + choreography +
-                      " has cells in L0, which are the same memory in every slice, so its steps take one slice each");
+    if (a.cut.slices_per_step > 1 && has_l0(*a.what->notes)) {
+      a.cut.slices_per_step = 1;
+      say_once(remarks_,
+               "study.slices_per_step: " + choreography +
+                   " has cells in L0, which are the same memory in every slice, so its steps take one slice each");
+    } else if (scenario_.slices_per_step > 1 && a.cut.slices == 1 && scenario_.choreography != "auto") {
+      say_once(remarks_, "study.slices_per_step: " + bytes_text(shape.bytes) + " by " + choreography + ", " +
+                             protocol.name + ", is not cut, so there is one slice (study.slices says how many)");
+    }
     if (a.cut.slices > 1) a.what = scores_.prepare(choreography, true, a.cut.order());
     return a;
   }
