@@ -20,13 +20,9 @@ reach nearest_of(const std::vector<residence>& homes) {
   const auto same_host = [](const residence& a, const residence& b) { return a.host == b.host; };
   return std::adjacent_find(homes.begin(), homes.end(), same_host) != homes.end() ? reach::segment : reach::network;
 }
-/// Ranks of each computer.
-std::vector<int> ranks_by_computer(const std::vector<residence>& homes) {
-  std::map<std::pair<int, int>, int> ranks;
-  for (const residence& home : homes) ++ranks[{home.computer, home.computer < 0 ? home.host : 0}];
-  std::vector<int> each;
-  for (const auto& [computer, many] : ranks) each.push_back(many);
-  return each;
+using count_by_number = std::map<std::pair<int, int>, int>;
+int most_of(const count_by_number& ranks) {
+  return std::ranges::max_element(ranks, {}, &count_by_number::value_type::second)->second;
 }
 }  // namespace
 
@@ -35,7 +31,7 @@ reach_map::reach_map(layout on) : layout_(std::move(on)), routed_(layout_.homes.
   if (!layout_.homes.empty() && layout_.homes.size() != static_cast<std::size_t>(ranks))
     throw error(errc::invalid_argument, "reach: the homes of " + std::to_string(layout_.homes.size()) +
                                             " ranks for a layout of " + std::to_string(ranks));
-  ranks_of_computer_ = ranks;
+  ranks_of_host_ = ranks_of_computer_ = ranks;
   // Being on one server, host or process is an equivalence, so the rank that is farthest from rank 0 is as far as any two are.
   int apart = 0;
   for (int r = 1; r < ranks; ++r)
@@ -44,9 +40,14 @@ reach_map::reach_map(layout on) : layout_(std::move(on)), routed_(layout_.homes.
   if (std::vector<residence> homes = layout_.homes; !homes.empty()) {
     std::sort(homes.begin(), homes.end());
     nearest_ = nearest_of(homes);
-    const std::vector<int> each = ranks_by_computer(homes);
-    computers_ = static_cast<int>(each.size());
-    ranks_of_computer_ = *std::ranges::max_element(each);
+    count_by_number of_host, of_computer;
+    for (const residence& home : homes) {
+      ++of_host[{home.host, 0}];
+      ++of_computer[{home.computer, home.computer < 0 ? home.host : 0}];
+    }
+    ranks_of_host_ = most_of(of_host);
+    computers_ = static_cast<int>(of_computer.size());
+    ranks_of_computer_ = most_of(of_computer);
     for (int level = 0; level < layout_.outer_levels(); ++level) {
       auto& groups = group_of_.emplace_back();
       for (int s = 0; s < layout_.servers; ++s) groups.push_back(layout_.group_of_server(level, s));

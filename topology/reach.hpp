@@ -47,9 +47,11 @@ public:
   reach farthest_link() const noexcept { return layout_.homes.empty() ? reach::process : farthest_; }
   /// And at best: of the two ranks that are nearest to each other. @pre two ranks at least
   reach nearest_link() const noexcept { return layout_.homes.empty() ? reach::process : nearest_; }
+  /// Of the host that has most; of a layout without homes all ranks.
+  int most_ranks_of_host() const noexcept { return ranks_of_host_; }
   /// On which the hosts are: several namespaces or containers may be on one. Of a layout without homes one.
   int computers() const noexcept { return computers_; }
-  /// Of the one that has most; of a layout without homes all ranks.
+  /// As most_ranks_of_host().
   int most_ranks_of_computer() const noexcept { return ranks_of_computer_; }
   /// By rank the number of its host, in the order in which ranks meet them; empty: all are on one.
   std::vector<std::uint32_t> hosts() const;
@@ -67,7 +69,7 @@ public:
 private:
   layout layout_;
   reach farthest_ = reach::process, nearest_ = reach::process;
-  int computers_ = 1, ranks_of_computer_ = 0;
+  int ranks_of_host_ = 0, computers_ = 1, ranks_of_computer_ = 0;
   bool routed_ = false;
   std::string why_apart_;
   std::vector<std::vector<int>> group_of_;  ///< [level][server], where homes have such levels

@@ -252,7 +252,7 @@ void plan_choice::price(contender& c, const planning_task& task, const cutting& 
 }
 
 machine_constants plan_choice::through_actors(const planning_task& task, std::size_t bytes, datatype type) const {
-  return costs(task).through_actors(bytes_a_core(task, bytes), type, task.where.most_ranks_of_computer(),
+  return costs(task).through_actors(bytes_a_core(task, bytes), type, task.where.most_ranks_of_host(),
                                     task.where.computers());
 }
 

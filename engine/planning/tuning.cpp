@@ -104,8 +104,7 @@ double rate_curve::at(double bytes) const {
   return std::exp(std::log(a.rate) + share * std::log(b.rate / a.rate));
 }
 
-machine_constants tuning::through_actors(double bytes_a_core, datatype type, int ranks_of_computer,
-                                         int computers) const {
+machine_constants tuning::through_actors(double bytes_a_core, datatype type, int ranks_of_host, int computers) const {
   // Of what a frame takes until it is read, the sender's system call: writing into a ring is little of it; a segment is carried as far as the
   // receiver's socket before sendmsg() returns (perf trace: 6 to 7 of 15 µs).
   constexpr double of_ring = 0.3, of_socket = 0.4;
@@ -114,7 +113,7 @@ machine_constants tuning::through_actors(double bytes_a_core, datatype type, int
   machine_constants m;
   m.cores = machine.cores * std::max(1, computers);
   // As over_slots(): all others of a core that is shared have their turns before the receiver.
-  const double turn = ranks_of_computer > machine.cores ? frame_turn_ns * ranks_of_computer / machine.cores : 0;
+  const double turn = ranks_of_host > machine.cores ? frame_turn_ns * ranks_of_host / machine.cores : 0;
   const auto frames = [&](double message_ns, double worked_ns, double share_of_sender, double kilobyte_ns) {
     const double byte = kilobyte_ns / 1024 * 1e-9;
     return message_costs{(actor_message_ns + message_ns + turn) * 1e-9, share_of_sender * worked_ns * 1e-9, byte, byte,

@@ -127,9 +127,8 @@ struct tuning {
   std::vector<measured_choice> choices;
 
   /// What a score through the actors, and in frames between processes, costs that keeps every core busy with `bytes_a_core`.
-  /// @param ranks_of_computer of several processes: that share its cores
-  machine_constants through_actors(double bytes_a_core, datatype type, int ranks_of_computer = 1,
-                                   int computers = 1) const;
+  /// @param ranks_of_host of several processes: that have their turns one after the other; those of other hosts on the same computer mostly sleep
+  machine_constants through_actors(double bytes_a_core, datatype type, int ranks_of_host = 1, int computers = 1) const;
   /// What a score over slots costs.
   machine_constants over_slots(slot_format format, int ranks, double bytes_a_core, datatype type) const;
   /// What an operation by the direct port takes: two meetings, the passes by as many cores as there are, and the lines that come from other

@@ -84,6 +84,9 @@ TEST_CASE("processes of a host could share segments, hosts nothing") {
   CHECK(shared.between(0, 2) == reach::network);
   CHECK(shared.computers() == 2);
   CHECK(shared.most_ranks_of_computer() == 2);
+  CHECK(shared.most_ranks_of_host() == 1);
+  CHECK(hosts.most_ranks_of_host() == 2);
+  CHECK(joined.most_ranks_of_host() == 3);
 
   // A model's servers are apart, and its messages stay here.
   const reach_map model{layout::parse("2x2")};
