@@ -315,8 +315,7 @@ std::size_t plan_choice::elements_in_l0(const contender& c, const planning_task&
 /// there is none.
 std::string plan_choice::why_no_room(const contender& c, const planning_task& task) const {
   const score& whole = *c.lowered->notes;
-  const auto uses_l0 = [](const part& player) { return !player.l0.empty(); };
-  if (!task.where.routed() || (whole.l2.empty() && std::ranges::none_of(whole.players, uses_l0))) return {};
+  if (!task.where.routed() || (whole.l2.empty() && !uses_l0(whole))) return {};
   call_shape shape{task.largest_block(), task.counts, {}, {}, size_of(c.work_type)};
   const bool pieces = task.what.pieces > 0;  // which are not cut further, and have cells of their own
   if (pieces && !why_not_partitioned(whole).empty()) return {};
@@ -347,8 +346,7 @@ bool plan_choice::stages_whole_blocks(const contender& c, const planning_task& t
 
 /// By default only where latencies are long. Cells in L0 are the same memory in every slice.
 int plan_choice::most_slices_per_step(const planning_task& task, const lowered_score& whole) const {
-  const auto has_l0 = [](const part& player) { return !player.l0.empty(); };
-  if (!whole.moves_chunks || std::ranges::any_of(whole.notes->players, has_l0)) return 1;
+  if (!whole.moves_chunks || uses_l0(*whole.notes)) return 1;
   if (options_.slices_per_step > 0) return options_.slices_per_step;
   return task.where.farthest_link() == reach::network ? std::max(1, options_.credits / 2) : 1;
 }

@@ -83,6 +83,10 @@ bool same(const score_key& a, const score_key& b) {
 
 }  // namespace
 
+bool uses_l0(const score& s) {
+  return std::ranges::any_of(s.players, [](const part& player) { return !player.l0.empty(); });
+}
+
 // -- lowered_score ----------------------------------------------------------------------------------------------------
 
 lowered_score::lowered_score(score s, int credits, std::shared_ptr<spdlog::logger> log)

@@ -25,6 +25,9 @@
 
 namespace troupe {
 
+/// A rank has cells in L0, which are the same memory in every slice. Any thread.
+bool uses_l0(const score& s);
+
 /// A score of a certain choreography, stage and lowering. Used by one thread at a time, except for `notes`.
 class lowered_score {
 public:

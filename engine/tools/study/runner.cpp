@@ -289,11 +289,7 @@ private:
 
   /// Half the credits, so that a step can begin while the one before it is under way.
   static int most_slices_per_step(const attempt& whole) {
-    return has_l0(*whole.what->notes) ? 1 : whole.protocol.slots / 2;
-  }
-
-  static bool has_l0(const score& notes) {
-    return std::ranges::any_of(notes.players, [](const part& player) { return !player.l0.empty(); });
+    return uses_l0(*whole.what->notes) ? 1 : whole.protocol.slots / 2;
   }
 
   /// However it is cut, the same bytes pass each element. Where they may choose their way, nothing is known.
@@ -316,7 +312,7 @@ private:
     const int wanted = slices ? slices->slices : slices_of(*a.what->notes, shape, protocol);
     const int together = slices ? slices->slices_per_step : std::max(1, scenario_.slices_per_step);
     a.cut = {way().channels, wanted, std::min(wanted, together)};
-    if (a.cut.slices_per_step > 1 && has_l0(*a.what->notes)) {
+    if (a.cut.slices_per_step > 1 && uses_l0(*a.what->notes)) {
       a.cut.slices_per_step = 1;
       say_once(remarks_,
                "study.slices_per_step: " + choreography +
