@@ -40,6 +40,8 @@ public:
   /// Returns at once if somebody has rung since rings() said `seen`. May return without a reason. @pre announced
   void sleep(std::uint32_t seen, steady_time until) noexcept { futex_wait(rings_, seen, until, whose()); }
   void retract() noexcept { asleep_.store(0); }
+  /// Nobody has woken it since. Of a simulated thread, which sleeps nowhere.
+  bool announced() const noexcept { return asleep_.load() != 0; }
 
 private:
   futex_of whose() const noexcept {

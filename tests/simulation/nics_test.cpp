@@ -25,10 +25,26 @@ scenario offloading(int ranks, int of_host) {
   return s;
 }
 
+/// The same in several processes of each host.
+scenario in_processes(int ranks, int of_host, int processes, bool nicd, bool maps = false) {
+  scenario s = offloading(ranks, of_host);
+  s.nic.processes = processes;
+  s.nic.nicd = nicd;
+  s.nic.maps = maps;
+  return s;
+}
+
 struct shape {
   int ranks, of_host;
 };
 constexpr std::array<shape, 3> shapes{{{3, 0}, {4, 2}, {3, 1}}};
+
+const std::array<scenario, 5>& several() {
+  static const std::array<scenario, 5> all{in_processes(4, 0, 2, false), in_processes(3, 0, 3, false, true),
+                                           in_processes(3, 0, 3, true), in_processes(4, 0, 2, true, true),
+                                           in_processes(4, 2, 2, false)};
+  return all;
+}
 
 }  // namespace
 
@@ -83,6 +99,52 @@ TEST_CASE("nics: with a host the NIC is lost that others wait for, and they have
     lost += tells(r, "fails: the connection to host") && tells(r, "nic_let_go reaches rank") ? 1 : 0;
   }
   CHECK(lost > 10);
+}
+
+TEST_CASE("nics: ranks of several processes have their results by one NIC, also by a process's of its own") {
+  for (const scenario& s : several()) {
+    CAPTURE(s.to_string());
+    check_schedules(s, 200);
+    const simulation_result r = told_run(s, 1);
+    CHECK(r.performed == static_cast<std::uint64_t>(3 * s.ranks));
+    CHECK(tells(r, "offloaded reaches rank"));
+    CHECK_FALSE(tells(r, "chunk "));
+  }
+}
+
+TEST_CASE("nics: whatever happens to a rank of another process, its NIC gives all memory back") {
+  using kind = disturbance::kind;
+  std::uint64_t failed = 0, let_go = 0;
+  for (const scenario& s : several())
+    for (const kind what : {kind::kill, kind::abort, kind::cancel, kind::deadline, kind::leave, kind::refuse})
+      for (const std::int64_t after : {0, 2'000, 5'000, 9'000, 20'000})
+        for (const rank_t rank : {0, 2}) {
+          CAPTURE(s.to_string());
+          const simulation_result r = check_disturbed(s, {what, rank, 1, after, 1, {}});
+          failed += r.failed;
+          let_go += tells(r, "nic_let_go reaches rank") ? 1 : 0;
+        }
+  CHECK(failed > 100);
+  CHECK(let_go > 50);
+}
+
+TEST_CASE("nics: whenever a NIC process ends or is killed, what it has not answered fails, and nothing waits for it") {
+  std::uint64_t failed = 0, performed = 0;
+  for (const bool in_order : {false, true})
+    for (const bool maps : {false, true})
+      for (std::int64_t after = 0; after <= 40'000; after += 1'000) {
+        scenario s = in_processes(4, 0, 2, true, maps);
+        s.nic.ends_after_ns = after;
+        s.nic.ends_in_order = in_order;
+        CAPTURE(s.to_string());
+        check_schedules(s, 10);
+        const simulation_result r = told_run(s, 1);
+        failed += r.failed;
+        performed += r.performed;
+        if (r.failed > 0) CHECK(tells(r, "the host's NIC process has ended"));
+      }
+  CHECK(failed > 100);
+  CHECK(performed > 100);
 }
 
 TEST_CASE("nics: one that is woken late gives back what was recalled after all else is over") {

@@ -199,9 +199,9 @@ void nic_between::hand_in(nic_desk& desk, rank_t rank, const head& what, picosec
 
 namespace {
 /// The form of each rank's is looked at again whenever an operation begins, since a NIC trusts nobody: this one is for the ranks together.
-std::string why_not_performed(const std::vector<offload::rank_program>& all) {
+std::string why_not_performed(const std::vector<offload::rank_program>& all, std::size_t packet_bytes) {
   for (const offload::rank_program& p : all)
-    if (std::string why = offload::why_not_well_formed(p, nic_packet_bytes / p.element_size); !why.empty()) return why;
+    if (std::string why = offload::why_not_well_formed(p, packet_bytes / p.element_size); !why.empty()) return why;
   return offload::why_not_among_themselves(all);
 }
 }  // namespace
@@ -225,7 +225,7 @@ bool nic_between::bring_programs(const head& what, nic_posting& into) {
     return true;  // the system lets it read nothing there
   }
   auto all = offload::unpack(bytes);
-  into.why_no_programs = all ? why_not_performed(*all) : "what came is none";
+  into.why_no_programs = all ? why_not_performed(*all, how_.packet_bytes) : "what came is none";
   if (!into.why_no_programs.empty()) return true;
   into.programs = std::make_shared<const std::vector<offload::rank_program>>(*std::move(all));
   place_for_programs() = {what.program_number, nullptr, 0, nullptr, nullptr, into.programs};

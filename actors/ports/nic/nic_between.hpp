@@ -51,6 +51,7 @@ public:
     std::uint64_t name = 0;               ///< of the communicator, at this process's NIC
     std::uint64_t id = 0;                 ///< of the communicator in its job; with `host`
     nic_hosts* across = nullptr;          ///< at home: the other hosts' NICs; outlives this
+    std::size_t packet_bytes = nic_packet_bytes;  ///< of the home's NIC
   };
   /// Takes a root. All processes of the communicator make one, or none.
   explicit nic_between(options how);

@@ -39,7 +39,8 @@ constexpr const char* footer = R"(Examples:
 Random programs (collectives of all kinds, sends and receives, splits and what is called in their parts, blocking and not) on random
 plans, performed by the very states that an engine runs, in one thread under a virtual clock. The seed says what is called and what goes wrong: messages lost, doubled, late
 and overtaking each other, ranks killed, cancelled, stopped by deadlines and aborts, ranks that leave or call something else.
-In one seed of six the ranks are on several hosts (--ranks must allow for four ranks, or two with NICs), where calls go in tiers and hosts are lost; in one of six NICs perform.
+In one seed of six the ranks are on several hosts (--ranks must allow for four ranks, or two with NICs), where calls go in tiers and hosts are lost; in one of six NICs perform,
+half of those for several processes of a host, some as a process of their own, which is killed at times.
 
 Checked at every event: results, buffers that were given back, credits, and that every error is true and the same everywhere; and
 that everything ends. A failing seed is made smaller and told with everything that happened. The same seed with the same --ranks, --operations and

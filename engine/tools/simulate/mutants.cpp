@@ -103,6 +103,11 @@ constexpr std::array entries{
                  "a posting says that it is of the call that the first one is of"},
     mutant_entry{mutant::link_keeps_memory, "link_keeps_memory",
                  "a link between NICs reads memory that it was to let go of"},
+    mutant_entry{mutant::answers_unheard, "answers_unheard",
+                 "a process is not woken by what another one's NIC has for it"},
+    mutant_entry{mutant::nicd_end_unseen, "nicd_end_unseen", "a process does not see that the NIC process has ended"},
+    mutant_entry{mutant::answered_memory_written, "answered_memory_written",
+                 "another process's NIC writes once more what it has answered for"},
 };
 }  // namespace
 

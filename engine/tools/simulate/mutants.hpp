@@ -100,6 +100,9 @@ enum class mutant : std::uint8_t {
   let_go_early,
   posting_forged,
   link_keeps_memory,
+  answers_unheard,
+  nicd_end_unseen,
+  answered_memory_written,
 };
 
 struct mutant_entry {

@@ -471,6 +471,22 @@ void draw_hosts(scenario& s, const scenario_limits& limits) {
   s.sends_are_left = false;
 }
 
+/// Every other host with NICs and two ranks has several processes, some of them a NIC process.
+void draw_processes(scenario& s) {
+  dice d(s.seed, {of_nics, 1});
+  if (!s.nic.any() || s.ranks_of_host() < 2 || !d.one_in(2)) return;
+  s.nic.processes = d.between(2, s.ranks_of_host());
+  s.nic.maps = d.one_in(3);
+  s.nic.nicd = s.of_host == 0 && d.one_in(2);
+}
+
+void draw_end_of_nicd(scenario& s) {
+  dice d(s.seed, {of_nics, 2});
+  if (!s.nic.nicd || !d.one_in(2)) return;
+  s.nic.ends_after_ns = draw_time(d);
+  s.nic.ends_in_order = d.one_in(3);
+}
+
 /// Nobody sees that nothing moves between hosts, so nothing may go missing for good: who leaves a call out leaves early, and no other rank waits
 /// for a message of that rank meanwhile.
 void let_hosts_end(scenario& s) {
@@ -633,6 +649,7 @@ scenario make_scenario(std::uint64_t seed, const scenario_limits& limits, plan_s
   s.sends_are_left = !s.pairs_by_mailbox && dice(seed, {of_sends}).percent(70);
   s.most_ahead = static_cast<unsigned>(d.between(1, 4));
   draw_hosts(s, limits);
+  draw_processes(s);
   const int items = d.between(1, limits.most_items);
   const bool repeat = d.one_in(4);
   draw_items(s, items, repeat, plans);
@@ -651,6 +668,7 @@ scenario make_scenario(std::uint64_t seed, const scenario_limits& limits, plan_s
     dice own(seed, {of_disturbance, static_cast<std::uint64_t>(i)});
     draw_disturbance(s, may, plans, own);
   }
+  if (may.kill) draw_end_of_nicd(s);
   let_hosts_end(s);
   // Where calls go missing for good, only who knows all callers can find out.
   s.strangers = !goes_missing(s) && d.one_in(2);
@@ -665,6 +683,12 @@ std::string scenario::to_string() const {
   if (nic.any())
     text += ", NICs of " + std::to_string(nic.units) + " units with " + std::to_string(nic.packets) + " packets of " +
             std::to_string(nic.packet_bytes) + " bytes and " + std::to_string(nic.scratch) + " bytes of scratch";
+  if (nic.processes > 1)
+    text += ", " + std::to_string(nic.processes) + " processes a host" + (nic.maps ? " that map all memory" : "");
+  if (nic.nicd) text += ", a NIC process";
+  if (nic.ends_after_ns >= 0)
+    text +=
+        std::string{nic.ends_in_order ? " that ends" : " that is killed"} + " after " + time_text(nic.ends_after_ns);
   if (first != 0) text += ", first number " + std::to_string(first);
   if (dma) text += ", with DMA engines";
   if (pairs_by_mailbox) text += ", sends by mailbox";
@@ -697,7 +721,7 @@ std::vector<scenario*> scenario::all() {
 }
 
 bool scenario::disturbed() const {
-  return !disturbances.empty() || std::any_of(items.begin(), items.end(), [](const item& it) {
+  return !disturbances.empty() || nic.ends_after_ns >= 0 || std::any_of(items.begin(), items.end(), [](const item& it) {
     return std::any_of(it.parts.begin(), it.parts.end(), [](const part_of_split& p) { return p.what.disturbed(); });
   });
 }
@@ -730,6 +754,7 @@ bool leave_out_ranks(item& it, int ranks, plan_source& plans) {
 bool leave_out_ranks(scenario& of, int ranks, plan_source& plans) {
   if (of.of_host > 0 && (ranks % of.of_host != 0 || ranks == of.of_host)) return false;
   of.ranks = ranks;
+  of.nic.processes = std::min(of.nic.processes, of.ranks_of_host());
   std::erase_if(of.disturbances, [&](const disturbance& x) { return x.rank >= ranks; });
   const auto fits = [&](item& it) { return leave_out_ranks(it, ranks, plans); };
   return std::all_of(of.items.begin(), of.items.end(), fits) &&

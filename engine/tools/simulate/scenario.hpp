@@ -77,7 +77,12 @@ struct nic_shape {
   int packet_bytes = 0;     ///< 0: there is none
   std::size_t packets = 0;  ///< that a unit's buffer has room for
   int units = 0;
-  std::size_t scratch = 0;  ///< bytes
+  std::size_t scratch = 0;          ///< bytes
+  int processes = 1;                ///< of each host, each with a NIC: neighbouring ranks live in one
+  bool maps = false;                ///< the ranks' memory is mapped by all processes of the host; else it is copied
+  bool nicd = false;                ///< one more process is the NIC for all of them
+  std::int64_t ends_after_ns = -1;  ///< that one; −1: it does not
+  bool ends_in_order = false;       ///< and lets go of everything first; else it is killed
   bool any() const { return packet_bytes > 0; }
 };
 
@@ -106,6 +111,9 @@ struct scenario {
   std::size_t size() const;
   int hosts() const { return of_host > 0 ? ranks / of_host : 1; }
   int host_of(rank_t rank) const { return of_host > 0 ? rank / of_host : 0; }
+  int ranks_of_host() const { return of_host > 0 ? of_host : ranks; }
+  /// Of its host.
+  int process_of(rank_t rank) const { return rank % ranks_of_host() * nic.processes / ranks_of_host(); }
   /// This one, and those of the parts in it.
   std::vector<scenario*> all();
   /// Anything is done to anybody, here or in a part.

@@ -35,9 +35,10 @@ simulation::~simulation() = default;
 simulation_result simulation::run() { return world_->run(); }
 
 simulation::world::world(const scenario& what, plan_source& plans, const simulation_options& options)
-    : world(what, std::make_shared<course>(course{&plans, options, {}, 0, 0, {}, 0, false, {}, 0}), nullptr, "world") {}
+    : world(what, std::make_shared<course>(&plans, options), nullptr, "world", {}) {}
 
-simulation::world::world(const scenario& what, std::shared_ptr<course> in, world* whole, std::string name)
+simulation::world::world(const scenario& what, std::shared_ptr<course> in, world* whole, std::string name,
+                         std::vector<rank_t> members)
     : what_(what),
       course_(std::move(in)),
       plans_(course_->plans),
@@ -48,11 +49,15 @@ simulation::world::world(const scenario& what, std::shared_ptr<course> in, world
       last_progress_(course_->last_progress),
       whole_(whole),
       name_(std::move(name)),
+      in_whole_(std::move(members)),
       breaking_(what.seed, {0xb0, static_cast<std::uint64_t>(options_.broken)}),
       spaces_(what.ranks),
       members_(static_cast<std::size_t>(what.ranks)),
       membership_(what.ranks, name_) {
-  for (int h = 0; h < what_.hosts(); ++h) hosts_.emplace_back(what_.of_host > 0 ? what_.of_host : what_.ranks);
+  for (int h = 0; h < what_.hosts(); ++h) hosts_.emplace_back(what_.ranks_of_host());
+  for (rank_t r = 0; r < what_.ranks; ++r)
+    process_of_.push_back(whole_ != nullptr ? whole_->process_of(in_whole_[static_cast<std::size_t>(r)])
+                                            : what_.process_of(r));
   if (what_.nic.any()) add_nics();
   for (rank_t r = 0; r < what_.ranks; ++r) {
     member& m = at_rank(r);
@@ -99,6 +104,7 @@ void simulation::world::begin() {
     if (x.what == disturbance::kind::kill) at(now_ + x.after_ns, [this, r = x.rank] { kill(r); });
     if (x.what == disturbance::kind::abort) at(now_ + x.after_ns, [this] { abort(); });
   }
+  if (whole_ == nullptr && what_.nic.ends_after_ns >= 0) at(now_ + what_.nic.ends_after_ns, [this] { end_nicd(); });
 }
 
 simulation_result simulation::world::run() {

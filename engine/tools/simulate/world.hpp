@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The inside of a simulation: what is under way, and who does what when. world.cpp is the clock and the network, world_callers.cpp
-// the ranks and their callers, world_membership.cpp the membership, world_splits.cpp what becomes of splits, world_nics.cpp the NICs, world_checks.cpp
-// what must hold.
+// the ranks and their callers, world_membership.cpp the membership, world_splits.cpp what becomes of splits, world_nics.cpp the NICs,
+// world_nic_processes.cpp those that perform for several processes, world_checks.cpp what must hold.
 
 #include <deque>
 #include <functional>
@@ -12,6 +12,7 @@
 #include <unordered_map>
 
 #include "actors/ports/nic/nic_arrivals.hpp"
+#include "actors/ports/nic/nic_between.hpp"
 #include "actors/ports/nic/nic_hosts.hpp"
 #include "actors/ports/nic/nic_words.hpp"
 #include "actors/rank/inbox.hpp"
@@ -19,6 +20,7 @@
 #include "actors/rank/operation_parts.hpp"
 #include "actors/rank/rank_state.hpp"
 #include "engine/tools/simulate/dice.hpp"
+#include "engine/tools/simulate/nic_processes.hpp"
 #include "engine/tools/simulate/simulation.hpp"
 #include "engine/tools/simulate/values.hpp"
 #include "engine/tools/simulate/virtual_time.hpp"
@@ -121,6 +123,7 @@ private:
   friend class outbox;
   class nic_end;
   class nic_way;
+  class peers;
 
   // -- the clock and the network (world.cpp) --
   struct event {
@@ -131,15 +134,24 @@ private:
   struct later {
     bool operator()(const event& a, const event& b) const { return a.at != b.at ? a.at > b.at : a.order > b.order; }
   };
-  /// The NIC of a host, which performs for all communicators.
-  struct nic_of_host {
+  /// The NIC of a process, which performs for all communicators.
+  struct nic {
     std::unique_ptr<actors::nic_desk> desk;
     std::vector<std::shared_ptr<nic_end>> rung;  ///< ranks' queues with something in them, the last one behind
-    nanoseconds_t works_at = -1;                 ///< −1: it sleeps
+    nanoseconds_t works_at = -1;                 ///< −1: it sleeps until somebody wakes it
     dice works{0};
+    // Where hosts have several processes:
+    std::vector<actors::nic_between*> serves;
+    actors::doorbell own_bell;
+    actors::doorbell* bell = &own_bell;
+    std::uint32_t rings = 0;      ///< that were seen
+    bool asleep = true;           ///< unless somebody has rung
+    nanoseconds_t next_care = 0;  ///< of ranks that wait for memory
+    bool ended = false;           ///< of the NIC process
   };
   /// What the communicators of a run share.
   struct course {
+    course(plan_source* of, const simulation_options& how) : plans(of), options(how) {}
     plan_source* plans;
     simulation_options options;
     simulation_result result;
@@ -147,11 +159,14 @@ private:
     std::uint64_t orders = 0;
     std::priority_queue<event, std::vector<event>, later> events;
     nanoseconds_t last_progress = 0;
-    bool over = false;  ///< what ends now is told to nobody
-    std::vector<nic_of_host> nics{};
+    bool over = false;       ///< what ends now is told to nobody
+    std::deque<nic> nics{};  ///< by host and process; behind them the NIC process's
     std::uint64_t names_at_nics = 0;
+    actors::nic_page nicd{};                          ///< where the NIC process sleeps
+    std::vector<std::unique_ptr<nicd_link>> links{};  ///< to it, by process; behind them its own
   };
-  world(const scenario& what, std::shared_ptr<course> in, world* whole, std::string name);
+  /// @param members of a part: their ranks in the whole
+  world(const scenario& what, std::shared_ptr<course> in, world* whole, std::string name, std::vector<rank_t> members);
   void begin();
   void at(nanoseconds_t when, std::function<void()> what);
   void post(message_kind kind, int link, int to, bool in_order, std::function<void()> deliver);
@@ -228,6 +243,7 @@ private:
     place_in_part awaits;                 ///< its caller waits until that one's program has ended
     std::map<int, place_in_part> places;  ///< by item, what its splits have given it
     std::shared_ptr<nic_end> nic;         ///< null: it has posted nothing yet
+    std::byte* written_by_nic = nullptr;  ///< of its callers' memory, by another process's NIC
     bool lost = false;                    ///< with its host
   };
   /// What ranks that share memory have together.
@@ -236,6 +252,8 @@ private:
     slot_board board;
     actors::nic_arrivals at_nic;
     std::shared_ptr<actors::nic_hosts> across;  ///< the others, as this one's NIC knows them; null: there are none
+    /// What the ranks of several processes share with the NIC that performs for all, by process, behind them the NIC process's; empty: they live in one.
+    std::vector<std::unique_ptr<actors::nic_between>> between;
     bool lost = false;
   };
   void write_programs();
@@ -321,6 +339,20 @@ private:
   actors::nic_hosts& across(int which) { return *hosts_[static_cast<std::size_t>(which)].across; }
   bool with_nic(rank_t rank, epoch_t epoch) const { return with_nic_.contains({rank, epoch}); }
   void check_nics();
+  // And of hosts with several processes (world_nic_processes.cpp).
+  int process_of(rank_t rank) const { return process_of_[static_cast<std::size_t>(rank)]; }
+  nic& nic_at(int which) { return course_->nics[static_cast<std::size_t>(which)]; }
+  /// In course::nics.
+  int nic_of(int host, int process) const { return host * what_.nic.processes + process; }
+  int nic_of_rank(rank_t rank) const { return nic_of(what_.host_of(rank), process_of(rank)); }
+  int home_nic(int host) const;
+  actors::nic_between* way_to_home(rank_t rank) const;
+  actors::nic_arrivals& arrivals_at_nic(int host);
+  void add_between(int host);
+  void hear_bells();
+  bool serve_processes(nic& one);
+  void end_nicd();
+  steady_time clock() const { return steady_time{} + std::chrono::hours{1} + std::chrono::nanoseconds{now_}; }
 
   // -- splits (world_splits.cpp) --
   failure_ptr conclude_split(caller_operation& o, epoch_t which, failure_ptr why);
@@ -392,7 +424,8 @@ private:
   nanoseconds_t& last_progress_;
   world* const whole_;  ///< null: it was no split that made it
   const std::string name_;
-  std::vector<rank_t> in_whole_;  ///< of a part: its ranks there
+  const std::vector<rank_t> in_whole_;  ///< of a part: its ranks there
+  std::vector<int> process_of_;         ///< by rank; of its host
   std::size_t in_flight_ = 0;
   std::map<std::pair<int, int>, std::pair<nanoseconds_t, std::uint64_t>>
       links_;  ///< last delivery and number of messages

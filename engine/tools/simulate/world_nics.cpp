@@ -61,6 +61,9 @@ public:
 private:
   void tell(message_kind kind, epoch_t epoch, actors::rank_order what) {
     w_.with_nic_.erase({rank_, epoch});
+    if (std::byte* const written = w_.at_rank(rank_).written_by_nic;
+        written != nullptr && w_.breaks(mutant::answered_memory_written, 100))
+      w_.at(w_.now_ + ms, [written] { *written = ~*written; });
     w_.post_to_rank(kind, from_nic, rank_, std::move(what));
   }
   world& w_;
@@ -128,40 +131,45 @@ private:
 /// Those of the first communicator are the others' too.
 void simulation::world::add_nics() {
   name_at_nics_ = ++course_->names_at_nics;
-  if (whole_ != nullptr) return;
-  for (int h = 0; h < what_.hosts(); ++h) {
-    nic_of_host& nic = course_->nics.emplace_back();
-    nic.desk = std::make_unique<nic_desk>(config_of(what_.nic), what_.nic.scratch);
-    nic.works = dice(what_.seed, {0xa1, static_cast<std::uint64_t>(h)});
-    if (what_.hosts() == 1) continue;
+  const int nics = whole_ != nullptr ? 0 : what_.hosts() * what_.nic.processes + (what_.nic.nicd ? 1 : 0);
+  for (int i = 0; i < nics; ++i) {
+    nic& made = course_->nics.emplace_back();
+    made.desk = std::make_unique<nic_desk>(config_of(what_.nic), what_.nic.scratch);
+    made.works = dice(what_.seed, {0xa1, static_cast<std::uint64_t>(i)});
+  }
+  for (int h = 0; h < what_.hosts() && what_.hosts() > 1; ++h) {
     actors::nic_hosts::options how;
     how.hosts = what_.hosts();
     how.here = h;
     for (rank_t r = 0; r < what_.ranks; ++r) how.host_of.push_back(what_.host_of(r));
     how.name = name_at_nics_;
     how.wire = std::make_unique<nic_way>(*this, h);
-    how.ring = [this, h] { wake_nic(h, now_ + latency(first_nic, h)); };
+    how.ring = [this, h] { wake_nic(home_nic(h), now_ + latency(first_nic, h)); };
     hosts_[static_cast<std::size_t>(h)].across = std::make_shared<actors::nic_hosts>(std::move(how));
   }
+  for (int h = 0; h < what_.hosts(); ++h) add_between(h);
 }
 
 void simulation::world::post_to_nic(rank_t rank, actors::nic_posting&& what) {
   member& m = at_rank(rank);
-  host& on = host_of(rank);
+  const int on = what_.host_of(rank);
   if (!m.nic) m.nic = std::make_shared<nic_end>(*this, rank);
   what.communicator = name_at_nics_;
-  what.across = on.across.get();
+  what.across = host_of(rank).across.get();
   what.ranks_here = what_.of_host;
   const epoch_t epoch = what.epoch;
   if (options_.broken == mutant::posting_forged) {
     const auto [first, fresh] = posted_first_.try_emplace(epoch, what.fingerprint);
     if (first->second != what.fingerprint && breaks(mutant::posting_forged, 100)) what.fingerprint = first->second;
   }
-  if (!m.nic->words.post(what)) throw error(errc::out_of_memory, "there is no room in its queue to the NIC");
+  actors::nic_between* const elsewhere = way_to_home(rank);
+  if (elsewhere != nullptr ? !elsewhere->post(m.nic, what) : !m.nic->words.post(what))
+    throw error(errc::out_of_memory, "there is no room in its queue to the NIC");
   with_nic_.emplace(rank, epoch);
-  ring_nic(rank);
-  if (on.at_nic.complete(epoch, what.posters()) && !breaks(mutant::nic_not_woken))
-    wake_nic(what_.host_of(rank), now_ + latency(first_nic, what_.host_of(rank)));
+  if (elsewhere == nullptr) ring_nic(rank);
+  if (arrivals_at_nic(on).complete(epoch, what.posters()) && !breaks(mutant::nic_not_woken))
+    wake_nic(home_nic(on), now_ + latency(first_nic, on));
+  hear_bells();
   if (breaks(mutant::offloaded_early, 10))
     post_to_rank(message_kind::order, from_nic, rank,
                  [epoch](rank_state& s, rank_outbox& o) { s.offloaded(epoch, nullptr, o); });
@@ -170,10 +178,16 @@ void simulation::world::post_to_nic(rank_t rank, actors::nic_posting&& what) {
 void simulation::world::recall_from_nic(rank_t rank, epoch_t epoch) {
   if (breaks(mutant::drop_recall)) return;
   nic_end& end = *at_rank(rank).nic;
-  end.words.recall(name_at_nics_, epoch, rank);
   ++end.recalled;
-  ring_nic(rank);
-  wake_nic(what_.host_of(rank), now_ + latency(first_nic, what_.host_of(rank)));
+  if (actors::nic_between* const elsewhere = way_to_home(rank)) {
+    elsewhere->recall(epoch, rank);
+    hear_bells();
+  } else {
+    end.words.recall(name_at_nics_, epoch, rank);
+    ring_nic(rank);
+  }
+  // One that another process's NIC is to answer looks after the answer.
+  wake_nic(nic_of_rank(rank), now_ + latency(first_nic, what_.host_of(rank)));
   if (breaks(mutant::let_go_early, 100))
     post_to_rank(message_kind::order, from_nic, rank,
                  [epoch](rank_state& s, rank_outbox& o) { s.nic_let_go(epoch, o); });
@@ -186,43 +200,50 @@ bool simulation::world::waits_for_nic(const member& m) const {
 
 /// A NIC that has not fallen asleep sees it without being woken.
 void simulation::world::ring_nic(rank_t rank) {
-  const int which = what_.host_of(rank);
-  nic_of_host& nic = course_->nics[static_cast<std::size_t>(which)];
+  const int which = nic_of_rank(rank);
+  nic& one = nic_at(which);
   const std::shared_ptr<nic_end>& end = at_rank(rank).nic;
-  if (!std::exchange(end->rung, true)) nic.rung.push_back(end);
-  if (nic.works.one_in(3)) wake_nic(which, now_ + static_cast<nanoseconds_t>(nic.works.below(2 * us)));
+  if (!std::exchange(end->rung, true)) one.rung.push_back(end);
+  if (one.works.one_in(3)) wake_nic(which, now_ + static_cast<nanoseconds_t>(one.works.below(2 * us)));
 }
 
 // -- the NICs -----------------------------------------------------------------------------------------------------------------------
 
 void simulation::world::wake_nic(int which, nanoseconds_t when) {
-  nic_of_host& nic = course_->nics[static_cast<std::size_t>(which)];
-  if (nic.works_at >= 0 && nic.works_at <= when) return;
-  nic.works_at = when;
+  nic& one = nic_at(which);
+  if (one.works_at >= 0 && one.works_at <= when) return;
+  one.works_at = when;
   at(when, [this, which, when] {
-    if (course_->nics[static_cast<std::size_t>(which)].works_at == when) nic_works(which);
+    if (nic_at(which).works_at == when) nic_works(which);
   });
 }
 
 /// As its thread does, from one look at what has come to the next.
 void simulation::world::nic_works(int which) {
-  nic_of_host& nic = course_->nics[static_cast<std::size_t>(which)];
-  host& on = hosts_[static_cast<std::size_t>(which)];
-  nic.works_at = -1;
-  if (on.lost) return;
-  nic_desk& desk = *nic.desk;
+  nic& one = nic_at(which);
+  const int host_number = std::min(which / what_.nic.processes, what_.hosts() - 1);
+  host& on = hosts_[static_cast<std::size_t>(host_number)];
+  one.works_at = -1;
+  if (on.lost || one.ended) return;
+  nic_desk& desk = *one.desk;
   const picoseconds time = time_at_nic(now_);
-  const auto rung = std::exchange(nic.rung, {});
-  bool moved = on.across != nullptr && on.across->serve(desk, time);
+  const auto rung = std::exchange(one.rung, {});
+  bool moved = on.across != nullptr && which == home_nic(host_number) && on.across->serve(desk, time);
+  moved = serve_processes(one) || moved;
   for (auto end = rung.rbegin(); end != rung.rend(); ++end) {
     (*end)->rung = false;
     (*end)->words.read(desk, *end, time);
     moved = true;
   }
   if (!desk.empty()) moved = desk.turn(time) || moved;
-  if (moved) return wake_nic(which, now_ + 100 + static_cast<nanoseconds_t>(nic.works.below(us)));
+  hear_bells();
+  if (moved) return wake_nic(which, now_ + 100 + static_cast<nanoseconds_t>(one.works.below(us)));
   if (const auto due = desk.nic().next_deadline(); due && desk.under_way() > 0)
     wake_nic(which, std::max(now_ + 1, std::chrono::ceil<std::chrono::nanoseconds>(*due).count()));
+  if (std::ranges::any_of(one.serves, [](const auto* each) { return each->waits(); }))
+    wake_nic(which, std::max(now_ + 1, one.next_care));
+  one.asleep = true;
+  one.bell->announce();
 }
 
 void simulation::world::post_between_nics(message_kind kind, int from, int to, std::function<void()> deliver) {
@@ -239,15 +260,21 @@ void simulation::world::post_between_nics(message_kind kind, int from, int to, s
 
 /// All is over: nothing is kept. What is kept of operations that a host has never posted goes with the communicator.
 void simulation::world::check_nics() {
-  for (std::size_t h = 0; h < hosts_.size(); ++h) {
-    if (hosts_[h].lost) continue;
-    nic_desk& desk = *course_->nics[h].desk;
-    if (hosts_[h].across) hosts_[h].across->close(desk, time_at_nic(now_));
-    const std::string nic = "the NIC of host " + std::to_string(h);
+  for (int which = 0; which < static_cast<int>(course_->nics.size()); ++which) {
+    const int on = std::min(which / what_.nic.processes, what_.hosts() - 1);
+    const host& there = hosts_[static_cast<std::size_t>(on)];
+    if (there.lost || nic_at(which).ended) continue;
+    nic_desk& desk = *nic_at(which).desk;
+    if (there.across && which == home_nic(on)) there.across->close(desk, time_at_nic(now_));
+    const bool of_all = which == what_.hosts() * what_.nic.processes;
+    const std::string name =
+        of_all ? "the NIC process"
+               : "the NIC of host " + std::to_string(on) +
+                     (what_.nic.processes > 1 ? ", process " + std::to_string(which % what_.nic.processes) : "");
     if (!desk.empty() || desk.under_way() > 0)
-      return fault(nic + " keeps " + std::to_string(desk.operations()) + " operations although all is over");
-    if (desk.nic().statistics().sequences > 0) return fault(nic + " still performs descriptors although all is over");
-    if (desk.scratch().in_use > 0) return fault(nic + " keeps scratch memory although all is over");
+      return fault(name + " keeps " + std::to_string(desk.operations()) + " operations although all is over");
+    if (desk.nic().statistics().sequences > 0) return fault(name + " still performs descriptors although all is over");
+    if (desk.scratch().in_use > 0) return fault(name + " keeps scratch memory although all is over");
   }
 }
 

@@ -57,9 +57,9 @@ simulation::world* simulation::world::make_part(const caller_operation& o, epoch
   s.items = known != nullptr ? known->what.items : std::vector<item>{};
   s.disturbances = known != nullptr ? known->what.disturbances : std::vector<disturbance>{};
   parts_.push_back(std::unique_ptr<world>(
-      new world(s, course_, this, name_ + ".split" + std::to_string(which) + '(' + std::to_string(color) + ')')));
+      new world(s, course_, this, name_ + ".split" + std::to_string(which) + '(' + std::to_string(color) + ')',
+                std::move(members))));
   world& part = *parts_.back();
-  part.in_whole_ = std::move(members);
   for (member& m : part.members_) m.comes = false;
   part.begin();
   return &part;
