@@ -553,6 +553,11 @@ config_entry& configuration::put(const std::string& key, config_value value, con
   return values_[key] = {std::move(value), std::move(origin)};
 }
 
+void configuration::forget(std::string_view key) {
+  static const configuration usual;
+  put(std::string{key}, usual.at(key).value, {});
+}
+
 void configuration::rename(const std::string& key, const std::string& to) {
   if (key == to) return;
   config_entry moved = std::move(values_.extract(key).mapped());

@@ -99,6 +99,8 @@ public:
   void set_from_command_line(std::string_view assignment, std::string_view option = "--set");
   /// `key` means `to`, whose value counts if it comes from a stronger source. @pre has(key)
   void rename(const std::string& key, const std::string& to);
+  /// As if nobody had said it. @pre a key of the schema without a wild card
+  void forget(std::string_view key);
   /// The key that set() means by `key`: "engine.credits" of "credits".
   static std::string full_key(std::string_view key);
 

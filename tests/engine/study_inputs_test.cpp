@@ -237,6 +237,133 @@ TEST_CASE("study, inputs: the CSV of a sweep has a row for each value, refused o
   check_says(fields_of(of_jobs[5]).back(), "study.job.rounds is the text \"none\"");
 }
 
+// -- what does nothing ------------------------------------------------------------------------------------------------
+
+TEST_CASE("study, inputs: a key that does nothing is a mistake, told at its line") {
+  const std::vector<std::pair<std::string, std::string>> cases{
+      {"choreography = \"ring\"\n[study.nccl]\nchannels = 4\n",
+       "s.toml:5: study.nccl.channels would do nothing: NCCL's tuning model is asked where study.choreography is "
+       "\"nccl\", "
+       "and it is \"ring\""},
+      {"[study.nccl]\nversion = \"2.23\"\n", "s.toml:4: study.nccl.version would do nothing"},
+      {"choreography = \"nccl\"\ncollective = \"all_to_all\"\n[study.nccl]\nnvls = true\n",
+       "study.nccl.nvls would do nothing: an all_to_all is a group of sends and receives"},
+      {"collective = \"all_to_all\"\n[study.hccl]\nbuffer = \"1M\"\n",
+       "s.toml:5: study.hccl.buffer would do nothing: HCCL's"},
+      {"collective = \"broadcast\"\nop = \"max\"\n", "s.toml:4: study.op would do nothing: broadcast reduces nothing"},
+      {"collective = \"broadcast\"\nany_order = true\n", "study.any_order would do nothing: nothing is reduced"},
+      {"root = 3\n", "s.toml:3: study.root would do nothing: all_reduce has no root"},
+      {"collective = \"barrier\"\nsizes = \"4K\"\n", "study.sizes would do nothing: barrier has no data"},
+      {"collective = \"barrier\"\nchannels = 2\n", "study.channels would do nothing: barrier has no data"},
+      {"unit = 4\n", "study.unit would do nothing: it is the unit of study.counts"},
+      {"collective = \"all_gather_v\"\ncounts = [1, 2, 3, 4]\nsizes = \"4K\"\n",
+       "study.sizes would do nothing: study.counts"},
+      {"choreography = \"ring\"\nstreams = 2\n", "study.streams would do nothing: it is of direct_full_mesh"},
+      {"collective = \"broadcast\"\nstreams = 2\n", "study.streams would do nothing"},
+      {"collective = \"all_gather\"\nchoreography = \"hierarchical_pipeline\"\nstreams = 2\n",
+       "study.streams would do nothing"},
+      {"through_scratch = true\nchoreography = \"ring\"\n",
+       "study.through_scratch would do nothing: it is of pairwise"},
+      {"collective = \"all_gather\"\nchoreography = \"ring\"\ncontiguous = true\n",
+       "study.contiguous would do nothing"},
+      {"slices = 4\nchunk_bytes = \"4K\"\n", "study.chunk_bytes would do nothing: study.slices says"},
+      {"slices = 1\nslices_per_step = 2\n", "study.slices_per_step would do nothing: study.slices says"},
+      {"choreography = \"ring\"\nslices_per_step = 2\n",
+       "study.slices_per_step would do nothing: 1M by ring, simple, is not cut"},
+      {"seed = 2\n", "study.seed would do nothing: it is of the times below study.skew_spread"},
+      {"overlap = true\n", "study.overlap would do nothing: they are of the computation study.compute"},
+      {"compute_blocks = 2\n", "study.compute_blocks would do nothing"},
+      {"compute_dma_bytes = 8\n", "study.compute_dma_bytes would do nothing"},
+      {"compute = \"1us\"\ncompute_dma_bytes = 8\n",
+       "s.toml:4: study.compute_dma_bytes would do nothing: on flat no rank has a DMA"},
+      {"collective = \"all_to_all_v\"\nin_place = true\n",
+       "study.in_place would do nothing: all_to_all_v is never in place"},
+      {"[[study.job]]\ncalls = \"all_reduce 4K\"\n[study.nccl]\nnvls = true\n",
+       "study.nccl.nvls would do nothing: NCCL's tuning model is asked in studies of one collective, and this one has "
+       "jobs"},
+      {"streams = 2\n[[study.job]]\ncalls = \"all_reduce 4K by ring\"\n", "study.streams would do nothing"},
+      {"any_order = true\n[[study.job]]\ncalls = \"broadcast 4K\"\n", "study.any_order would do nothing"}};
+  for (const auto& [text, why] : cases) {
+    CAPTURE(text);
+    check_says(why_refused("[study]\nranks = 4\n" + text), why);
+  }
+  // Where somebody can do it, nobody complains.
+  for (const char* text :
+       {"collective = \"all_to_all\"\nchoreography = \"nccl\"\nstreams = 2\n",
+        "collective = \"all_to_all\"\nstreams = 2\n", "collective = \"all_gather\"\ncontiguous = true\n",
+        "collective = \"all_to_all\"\nthrough_scratch = true\n",
+        "collective = \"reduce\"\nroot = 3\nop = \"max\"\nany_order = true\n", "slices = 4\nslices_per_step = 2\n",
+        "skew_spread = \"1us\"\nseed = 2\n", "compute = \"1us\"\noverlap = true\ncompute_blocks = 2\n",
+        "collective = \"all_gather_v\"\ncounts = [1, 2, 3, 4]\nunit = 4\n",
+        "streams = 2\n[[study.job]]\ncalls = \"all_to_all 4K by grouped, all_reduce 4K by ring\"\n"}) {
+    CAPTURE(text);
+    CHECK(why_refused("[study]\nranks = 4\n" + std::string{text}) == "accepted");
+  }
+}
+
+TEST_CASE("study, inputs: what a stronger source makes do nothing is no mistake, and no dump says it") {
+  const std::string told = "[study]\nranks = 4\nchoreography = \"nccl\"\n[study.nccl]\nchannels = 4\ninside = 20\n";
+  const std::string nothing = "--set: study.nccl.channels would do nothing";
+  CHECK(why_refused(told) == "accepted");
+  CHECK(why_refused(told, {"study.choreography=ring"}) == "accepted");
+  check_says(why_refused(told, {"study.choreography=ring", "study.nccl.channels=3"}), nothing);
+  check_says(why_refused("[study]\nranks = 4\n", {"study.nccl.channels=12"}), nothing);
+  // As a dump has it: what holds anyway.
+  CHECK(why_refused("[study]\nranks = 4\n[study.nccl]\nchannels = 12\n") == "accepted");
+
+  const std::string file = write("told.toml", told);
+  const outcome dumped = run("study " + file + " --set choreography=ring --dump-config");
+  CHECK(dumped.code == 0);
+  check_says(dumped.out, "inside = 30.0");
+  CHECK(run("study " + write("told_again.toml", dumped.out)).code == 0);
+  check_refused(run("study " + file + " --set choreography=ring --set nccl.inside=3"),
+                {"--set: study.nccl.inside would do nothing"});
+  // One run's word is stronger than that of all.
+  const outcome swept = run("study " + file + " --set nccl.inside=3 --sweep choreography=ring,nccl");
+  CHECK(swept.code == 0);
+  CHECK(swept.out.find("refused") == std::string::npos);
+  CHECK(run("compare " + file + " --set nccl.inside=3 --set-b choreography=ring").code == 0);
+  check_refused(run("compare " + file + " --set-b nccl.inside=3 --set-b choreography=ring"),
+                {"--set-b: study.nccl.inside would do nothing"});
+}
+
+TEST_CASE("study, inputs: slices_per_step that no size and no candidate can have is a mistake") {
+  const auto why = [](const std::string& text) {
+    return why_refused("[study]\nranks = 4\nslices_per_step = 2\n" + text);
+  };
+  check_says(why("preset = \"sunway_card\"\nchoreography = \"csc\"\nslices = 4\n"),
+             "s.toml:3: study.slices_per_step would do nothing: csc has cells in L0");
+  check_says(why("collective = \"all_gather_v\"\ncounts = [100, 200, 300, 400]\n"),
+             "study.slices_per_step would do nothing");
+  // Of several sizes one is cut.
+  CHECK(why("choreography = \"ring\"\nchunk_bytes = \"16K\"\nsizes = [\"1K\", \"1M\"]\n") == "accepted");
+  CHECK(why("sizes = [\"1K\", \"1M\"]\n") == "accepted");
+  // Every choreography that `explain` tries for itself takes what it can.
+  CHECK(run("explain all_reduce --on flat --ranks 4 --bytes 1K --set slices_per_step=2").code == 0);
+}
+
+TEST_CASE("study, inputs: explain --on refuses what its own options say, or what it tries anyway") {
+  const std::string on = "explain all_reduce --on flat --ranks 4 ";
+  for (const auto& [said, right] : {std::pair{"sizes=1K", "say --bytes"},
+                                    {"study.preset=torus", "say --on"},
+                                    {"collective=broadcast", "behind `explain`"},
+                                    {"choreography=ring", "all are tried"},
+                                    {"protocol=simple", "all that the machine has"}}) {
+    CAPTURE(said);
+    check_refused(run(on + "--set " + said), {"would do nothing with --on", right});
+  }
+  check_refused(run(on + "--set nccl.channels=3"), {"study.nccl.channels would do nothing"});
+  // What a file says that all are tried of.
+  const std::string told = write("told.toml", "[study]\nchoreography = \"nccl\"\n[study.nccl]\nchannels = 4\n");
+  CHECK(run(on + "--bytes 1K --config " + told).code == 0);
+  CHECK(run("explain barrier --on flat --ranks 4").code == 0);
+  check_refused(run("explain barrier --on flat --ranks 4 --bytes 1K"),
+                {"--bytes: study.sizes would do nothing: barrier has no data"});
+  const std::string counted =
+      write("counted.toml", "[study]\nranks = 4\ncounts = [1, 2, 3, 4]\ncollective = \"all_gather_v\"\n");
+  CHECK(run("explain all_gather_v --on flat --config " + counted).code == 0);
+}
+
 // -- jobs -------------------------------------------------------------------------------------------------------------
 
 TEST_CASE("study, inputs: what is wrong with a job is told at its line") {

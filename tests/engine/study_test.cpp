@@ -205,14 +205,19 @@ TEST_CASE("study: slices that a step takes together are under way together; one 
   };
   refused("choreography = \"ring\"\ncredits = 2\n", "waits for a credit");
   // Cells in L0 are the same memory in every slice; what is not cut has one.
-  const auto remark = [](const std::string& more) {
-    const study_result r = run("[study]\nranks = 4\nsizes = [\"1M\"]\nslices_per_step = 2\n" + more);
-    CHECK(r.rows.front().cut.slices_per_step == 1);
-    REQUIRE(!r.remarks.empty());
-    return r.remarks.front();
+  const auto useless = [](const std::string& more, const char* why) {
+    CHECK_THROWS_WITH_AS(run("[study]\nranks = 4\nsizes = [\"1M\"]\nslices_per_step = 2\n" + more),
+                         doctest::Contains(why), error);
   };
-  CHECK(remark("preset = \"sunway_card\"\nchoreography = \"csc\"\nslices = 4\n").find("L0") != std::string::npos);
-  CHECK(remark("choreography = \"ring\"\n").find("is not cut") != std::string::npos);
+  useless("preset = \"sunway_card\"\nchoreography = \"csc\"\nslices = 4\n", "L0");
+  useless("choreography = \"ring\"\n", "is not cut");
+  // Of several sizes those that are cut take it, and the others are a remark.
+  const study_result some = run("[study]\nranks = 4\nsizes = [\"1K\", \"1M\"]\nslices_per_step = 2\nchunk_bytes = "
+                                "\"64K\"\nchoreography = \"ring\"\n");
+  CHECK(some.rows.front().cut.slices_per_step == 1);
+  CHECK(some.rows.back().cut.slices_per_step == 2);
+  REQUIRE(!some.remarks.empty());
+  CHECK(some.remarks.front().find("1K by ring, simple, is not cut") != std::string::npos);
   // With auto, and so many a step, it looks for how many slices.
   const study_row wished =
       run("[study]\nranks = 16\npreset = \"flat\"\nsizes = [\"1M\"]\nchoreography = \"auto\"\nslices_per_step = 4\n")

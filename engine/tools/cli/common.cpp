@@ -23,6 +23,7 @@
 #include "engine/planning/choreography_wish.hpp"
 #include "engine/tools/bench_runner.hpp"
 #include "engine/tools/report.hpp"
+#include "engine/tools/study/useless_keys.hpp"
 #include "memory/error.hpp"
 
 namespace troupe::cli {
@@ -168,7 +169,7 @@ int dump(const configuration& config) {
 
 int dump_study(const configuration& config, const study_scenario& scenario) {
   static_cast<void>(study_machine_of(scenario));  // for its errors
-  return dump(with_names_of_machine(config));
+  return dump(without_useless_keys(with_names_of_machine(config), scenario, study_use::itself));
 }
 
 void configuration_options::add_to(command to, const char* file_help) {

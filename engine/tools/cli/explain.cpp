@@ -34,7 +34,8 @@ struct arguments {
   std::string collective, bytes = "1M", type = "f32", op = "sum", placement, processes, level, preset;
   configuration_options config;
   int ranks = 0, root = 0;
-  bool in_place = false, as_json = false, measure = false, root_said = false, op_said = false;
+  bool in_place = false, as_json = false, measure = false, root_said = false, op_said = false, type_said = false,
+       bytes_said = false;
   repetition_options times;
 };
 
@@ -88,18 +89,33 @@ call call_of(const arguments& a, const job_kind& kind, const engine_options& opt
   return what;
 }
 
+/// What options say, and what is tried whatever a study says.
+void check_modelled_keys(const arguments& a) {
+  for (const std::string& assignment : a.config.assignments) {
+    const std::string key = in_study(assignment.substr(0, assignment.find('=')));
+    for (const auto& [useless, right] :
+         {std::pair{"study.collective", "name it behind `explain`"},
+          {"study.preset", "say --on"},
+          {"study.sizes", "say --bytes"},
+          {"study.choreography", "all are tried; `troupe study` performs the one that it names"},
+          {"study.protocol", "all that the machine has are tried; `troupe study` takes the one that it names"}})
+      if (key == useless) usage_error("--set " + key + " would do nothing with --on: " + right);
+  }
+}
+
 /// The same question about a machine that one does not have.
 int explain_modelled(const arguments& a) {
   put_heap_on_large_pages(computing_heap);
   if (a.measure) usage_error("--measure performs on this machine, --on models another one: take one of them");
+  check_modelled_keys(a);
   assignments all_said = a.config.said();
   const auto say = [&](const std::string& key, const std::string& value, const char* option) {
     all_said.push_back({"study." + key + "=" + value, option});
   };
   say("collective", a.collective, "COLLECTIVE");
   say("preset", a.preset, "--on");
-  say("sizes", a.bytes, "--bytes");
-  say("type", a.type, "--type");
+  say("choreography", "auto", "COLLECTIVE");  // all are tried
+  if (a.type_said) say("type", a.type, "--type");
   if (a.op_said) say("op", a.op, "--op");
   if (a.root_said) say("root", std::to_string(a.root), "--root");
   if (a.ranks > 0) say("ranks", std::to_string(a.ranks), "--ranks");
@@ -109,7 +125,10 @@ int explain_modelled(const arguments& a) {
     usage_error("--determinism would do nothing with --on: what a study may combine in any order --set any_order=true "
                 "says");
   if (a.in_place) say("in_place", "true", "--in-place");
-  const configuration config = read_study_configuration(a.config.file, all_said);
+  configuration config = read_study_configuration(a.config.file, all_said);
+  // Elements that a file counts, and a barrier, have no size.
+  if (a.bytes_said || !(config.has("study.counts") || a.collective == name(collective::barrier)))
+    config = with_study_value(std::move(config), {"study.sizes=" + a.bytes, "--bytes"});
   for (const auto& [some, table] : {std::pair{!config.jobs().empty(), "job"}, {!config.nodes().empty(), "node"}})
     if (some)
       throw error(errc::bad_config, "[[study." + std::string{table} +
@@ -210,6 +229,8 @@ void add_explain(command program, action& chosen) {
   sub.when_named([a, sub, &chosen] {
     a->root_said = sub.came("--root");
     a->op_said = sub.came("--op");
+    a->type_said = sub.came("--type");
+    a->bytes_said = sub.came("--bytes");
     chosen = [a] { return explain_call(*a); };
   });
 }

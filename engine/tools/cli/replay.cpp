@@ -12,6 +12,7 @@
 #include "engine/tools/replay/chakra.hpp"
 #include "engine/tools/report.hpp"
 #include "engine/tools/study/page.hpp"
+#include "engine/tools/study/useless_keys.hpp"
 #include "memory/error.hpp"
 #include "memory/large_pages.hpp"
 #include "topology/machine/quantities.hpp"
@@ -116,8 +117,10 @@ int run(const arguments& a) {
   put_heap_on_large_pages(computing_heap);
   const configuration config = read_study_configuration(a.config.file, on_machine(a.machine, a.config));
   check_keys(config);
-  const study_scenario scenario = read_study(config);
-  if (a.config.dump) return dump(with_names_of_machine(config));  // the trace says of how many ranks the machine is
+  const study_scenario scenario = read_study(config, study_use::machine_and_ways);
+  if (a.config.dump)
+    return dump(without_useless_keys(with_names_of_machine(config), scenario,
+                                     study_use::machine_and_ways));  // the trace says of how many ranks the machine is
   check_reading(a);
   if (!a.chakra.empty()) check_writing(a, config);
   std::vector<std::string> read = files_of(config);

@@ -130,7 +130,7 @@ void check_keys(const configuration& config) {
 }
 
 named_way way_on(const arguments& a, const configuration& config) {
-  const hardware on = study_machine_of(read_study(config)).on;
+  const hardware on = study_machine_of(read_study(config, study_use::machine_and_ways)).on;
   check_ranks(a, on.ranks, on.name);
   named_way way{on.arrangement.to_string(), on.name};
   std::vector<element_index> elements;
@@ -152,7 +152,7 @@ int print_route(const arguments& a) {
     if (!a.placement.empty()) said.push_back({"study.layout=" + a.placement, "--layout"});
     const configuration config = read_study_configuration(a.config.file, said);
     check_keys(config);
-    if (a.config.dump) return dump_study(config, read_study(config));
+    if (a.config.dump) return dump_study(config, read_study(config, study_use::machine_and_ways));
     way = way_on(a, config);
   }
   std::cout << (a.json ? json_text(a, way) : plain_text(a, way));

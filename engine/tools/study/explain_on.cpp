@@ -37,6 +37,7 @@ std::vector<modelled_candidate> explain_on(const study_scenario& call,
   const stage on = stage_of(call, machine.on, call.through_scratch);
   study_run_options how;
   how.scores = scores_of(call);
+  how.one_of_many = true;
   for (const std::string& each : how.scores->names()) {
     const choreography* const c = find_choreography(each);
     modelled_candidate row;

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "engine/tools/study/study.hpp"
+#include "engine/tools/study/useless_keys.hpp"
 #include "memory/error.hpp"
 #include "memory/spelling.hpp"
 #include "protocols/choreographies/choreography.hpp"

@@ -73,6 +73,7 @@ public:
                                         std::to_string(s.root) + "; ranks are 0 to " + std::to_string(on_->ranks - 1));
     late_ = skew_of(s, on_->ranks);
     check_counts();
+    check_computation();
     selection_.emplace(s, *on_, *library_, scores_, remarks_);
   }
 
@@ -86,6 +87,7 @@ public:
       result.rows.push_back(best_row(size, names));
       as_performed_.push_back(scores_.way());
     }
+    refuse_useless_groups();
     record(result);
     result.remarks = remarks_;
     return result;
@@ -98,6 +100,25 @@ private:
     protocol_costs protocol;
     cutting cut;
   };
+
+  void check_computation() const {
+    const auto has_engine = [](const rank_place& at) { return at.dma != no_element; };
+    if (scenario_.compute_dma_bytes == 0 || std::ranges::any_of(on_->places, has_engine)) return;
+    throw error(errc::unsupported, said_at(scenario_, "study.compute_dma_bytes") +
+                                       "study.compute_dma_bytes would do nothing: on " + on_->name +
+                                       " no rank has a DMA engine");
+  }
+
+  /// What no size can do is a mistake; of some it is a remark.
+  void refuse_useless_groups() const {
+    if (scenario_.slices_per_step < 2 || groups_ || options_.part != nullptr || options_.one_of_many) return;
+    constexpr std::string_view key = "study.slices_per_step: ";
+    const auto told = std::ranges::find_if(remarks_, [&](const std::string& r) { return r.starts_with(key); });
+    throw error(
+        errc::unsupported,
+        said_at(scenario_, "study.slices_per_step") + "study.slices_per_step would do nothing: " +
+            (told == remarks_.end() ? "no message is cut (study.slices says how often)" : told->substr(key.size())));
+  }
 
   void check_counts() const {
     const std::size_t n = static_cast<std::size_t>(on_->ranks), given = scenario_.counts.size();
@@ -312,6 +333,7 @@ private:
     const int wanted = slices ? slices->slices : slices_of(*a.what->notes, shape, protocol);
     const int together = slices ? slices->slices_per_step : std::max(1, scenario_.slices_per_step);
     a.cut = {way().channels, wanted, std::min(wanted, together)};
+    groups_ = groups_ || (a.cut.slices_per_step > 1 && !uses_l0(*a.what->notes));
     if (a.cut.slices_per_step > 1 && uses_l0(*a.what->notes)) {
       a.cut.slices_per_step = 1;
       say_once(remarks_,
@@ -478,6 +500,7 @@ private:
   prepared_scores scores_;
   std::optional<study_selection> selection_;
   std::vector<study_way> as_performed_;  ///< at every size so far
+  bool groups_ = false;                  ///< some step took several slices
 };
 
 }  // namespace

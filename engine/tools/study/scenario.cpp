@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "engine/tools/study/this_machine.hpp"
+#include "engine/tools/study/useless_keys.hpp"
 #include "memory/error.hpp"
 #include "protocols/choreographies/choreography.hpp"
 #include "topology/machine/quantities.hpp"
@@ -297,18 +298,12 @@ configuration with_names_of_machine(const configuration& from) {
   return named;
 }
 
-void refuse_keys(const configuration& from, std::span<const char* const> keys, const std::string& why) {
-  using source = config_origin::source;
-  const configuration usual;
-  for (const char* key : keys) {
-    const auto at = from.values().find(std::string{prefix} + key);
-    if (at == from.values().end() || at->second.origin.from == source::initial) continue;
-    if (at->second.origin.from != source::file || at->second.value != usual.at(std::string{prefix} + key).value)
-      throw error(errc::bad_config, place_of(at->second.origin) + ": study." + key + " would do nothing: " + why);
-  }
+study_scenario read_study(const configuration& from, study_use use) {
+  const configuration named = with_names_of_machine(from);
+  study_scenario read = study_reader{named}.read();
+  refuse_useless_keys(named, read, use);
+  return read;
 }
-
-study_scenario read_study(const configuration& from) { return study_reader{with_names_of_machine(from)}.read(); }
 
 std::string said_at(const study_scenario& scenario, const std::string& key) {
   const auto found = scenario.places.find(key);

@@ -104,10 +104,13 @@ std::string study_value_text(const config_value& value);
 /// A variable's name has no dots and blanks: what TROUPE_STUDY_HARDWARE_LINK_LATENCY and TROUPE_STUDY_SLOW_UP_3 say under the names that the
 /// machine has, link.latency and "up 3". Constants are checked; elements that it has not keep the variable's name. Throws error(bad_config).
 configuration with_names_of_machine(const configuration& from);
-/// Throws error(bad_config) for keys of [study] that are said and do nothing; not where a file says what holds anyway, as a dump does. @param why "the study has jobs, …"
-void refuse_keys(const configuration& from, std::span<const char* const> keys, const std::string& why);
-/// Throws error(bad_config) that names file and line.
-study_scenario read_study(const configuration& from);
+/// What a scenario is read for.
+enum class study_use : std::uint8_t {
+  itself,           ///< it says what is performed: a collective, jobs or a flow
+  machine_and_ways  ///< somebody else does, such as a trace; it says on what, and how
+};
+/// Throws error(bad_config) that names file and line, also for what is said and does nothing (useless_keys.hpp).
+study_scenario read_study(const configuration& from, study_use use = study_use::itself);
 
 /// The machine of a scenario, with what the scenario says of its constants. Throws error(bad_config).
 study_machine study_machine_of(const study_scenario& scenario);
@@ -170,6 +173,7 @@ struct study_run_options {
   std::optional<std::size_t> at;                     ///< of the sizes, the one that is shown; it must be one of them
   std::function<void(const std::string&)> progress;  ///< one line, now and then
   std::function<bool()> go_on;                       ///< false: ends with error(cancelled)
+  bool one_of_many = false;  ///< another choreography may do what the scenario says and this one cannot
 };
 /// Which of its sizes is looked at more closely: the last, or options.at. Throws error(bad_config): it has no such size.
 std::size_t shown_size(const study_scenario& scenario, const study_run_options& options);
