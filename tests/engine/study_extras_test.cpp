@@ -212,7 +212,7 @@ TEST_CASE("a lost rank: the others hear of it, and end with peer_lost") {
   CHECK(json["rows"][0]["failed"] == true);
   CHECK(json["rows"][0]["busbw"] == 0);
   CHECK(has(table.str(), "ring, simple; fails"));
-  CHECK(has(study_csv(r, {}), ",1,\n"));
+  CHECK(has(study_csv(r, {}), ",1,1,1,1,\n"));
   CHECK(!late.rows.at(0).failed());
   CHECK(late.rows.at(0).busbw > 0);
   const auto none_left = nlohmann::json::parse(study_json(lost("exits at 0us"), {}));

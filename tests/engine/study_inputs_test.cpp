@@ -216,7 +216,8 @@ TEST_CASE("study, inputs: the CSV of a sweep has a row for each value, refused o
     values.push_back(fields[0] + "=" + fields[1]);
     const bool refused = fields[1] == "y" || fields[1] == "bruck";
     CHECK(fields.back().empty() != refused);
-    for (const char* figure : {"bytes", "time_us", "busbw", "bound_us", "steps", "failed"})
+    for (const char* figure :
+         {"bytes", "time_us", "busbw", "bound_us", "steps", "failed", "channels", "slices", "slices_per_step"})
       CHECK(fields[column(figure)].empty() == refused);
   }
   // In the order in which they were asked for.
@@ -224,6 +225,17 @@ TEST_CASE("study, inputs: the CSV of a sweep has a row for each value, refused o
         std::vector<std::string>{"=", "ranks=4", "ranks=y", "ranks=8", "choreography=bruck", "choreography=ring"});
   check_says(fields_of(lines[3]).back(), "study.ranks is the text \"y\"; it must be");
   check_says(fields_of(lines[5]).back(), "bruck does not offer all_reduce");
+  const outcome cut = run("study " + ring_study() +
+                          " --set sizes=64K --set channels=2 --set slices=4 --sweep slices_per_step=2,1 --csv - ");
+  const auto cuts = lines_of(cut.out);
+  REQUIRE(cuts.size() == 4);
+  for (const auto& [line, per_step] : {std::pair{2, "2"}, {3, "1"}}) {
+    const auto fields = fields_of(cuts[static_cast<std::size_t>(line)]);
+    CHECK(fields[column("channels")] == "2");
+    CHECK(fields[column("slices")] == "4");
+    CHECK(fields[column("slices_per_step")] == per_step);
+  }
+  check_says(cut.err, "ring, simple, 2 channels, 4 slices, 2 a step");
 
   // Of jobs; whose names may be anything.
   const std::string jobs = write("named.toml", "[study]\nranks = 4\n[[study.job]]\nname = 'a, \"b\"'\n"
@@ -234,6 +246,9 @@ TEST_CASE("study, inputs: the CSV of a sweep has a row for each value, refused o
   CHECK(fields_of(of_jobs[1])[2] == "a, \"b\"");
   CHECK(fields_of(of_jobs[5])[1] == "none");
   CHECK(fields_of(of_jobs[5])[2].empty());
+  CHECK(fields_of(of_jobs[0])[fields_of(of_jobs[0]).size() - 2] == "slices_per_step");
+  CHECK(fields_of(of_jobs[1])[fields_of(of_jobs[1]).size() - 2].empty());  // of the job
+  CHECK(fields_of(of_jobs[2])[fields_of(of_jobs[2]).size() - 2] == "1");   // of its call
   check_says(fields_of(of_jobs[5]).back(), "study.job.rounds is the text \"none\"");
 }
 

@@ -22,10 +22,6 @@ using study_text::csv_field;
 using study_text::format;
 using study_text::time_text;
 
-std::string performed(const study_row& row) {
-  return row.choreography + ", " + row.protocol + (row.failed() ? "; fails" : "");
-}
-
 /// Of things that two runs have by name: every name once, those of `a` first.
 template <class List, class Name>
 std::vector<std::string> names_of(const List& a, const List& b, Name name_of) {
@@ -75,7 +71,7 @@ void print_rows(std::ostream& to, const study_result& a, const study_result& b) 
     const std::optional<double> ratio = time_ratio(x, y);
     to << format("%12zu  %10s  %8.2f  %10s  %8.2f  %8s  %-32s  %s\n", x.bytes, time_text(x.time_us).c_str(), x.busbw,
                  time_text(y.time_us).c_str(), y.busbw, ratio ? format("%.3f", *ratio).c_str() : "-",
-                 performed(x).c_str(), performed(y).c_str());
+                 performed_text(x).c_str(), performed_text(y).c_str());
   }
 }
 
@@ -212,7 +208,11 @@ std::string comparison_csv(const study_result& a, const study_result& b) {
   std::string text = "bytes";
   for (const std::string_view side : {"a_", "b_"})
     for (const std::string_view column : columns) text.append(",").append(side).append(column);
-  text += ",a_over_b\n";
+  text += ",a_over_b";
+  for (const std::string_view side : {"a_", "b_"})
+    for (const std::string_view column : {"channels", "slices", "slices_per_step"})
+      text.append(",").append(side).append(column);
+  text += "\n";
   for (std::size_t i = 0; i < a.rows.size(); ++i) {
     text += std::to_string(a.rows[i].bytes);
     for (const study_result* of : {&a, &b}) {
@@ -224,7 +224,12 @@ std::string comparison_csv(const study_result& a, const study_result& b) {
                      row.failed() ? 1 : 0);
     }
     const std::optional<double> ratio = time_ratio(a.rows[i], b.rows[i]);
-    text += "," + (ratio ? format("%.6f", *ratio) : "") + "\n";
+    text += "," + (ratio ? format("%.6f", *ratio) : "");
+    for (const study_result* of : {&a, &b}) {
+      const cutting& cut = of->rows[i].cut;
+      text += format(",%d,%d,%d", cut.channels, cut.slices, cut.slices_per_step);
+    }
+    text += "\n";
   }
   return text;
 }

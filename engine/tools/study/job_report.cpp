@@ -106,27 +106,28 @@ void print_jobs(std::ostream& to, const study_result& r) {
 
 std::string jobs_csv_heading() {
   return "key,value,job,call,collective,bytes,choreography,protocol,preset,ranks,rounds,least_us,median_us,most_us,"
-         "alone_us,slow_down,end_us,refused\n";
+         "alone_us,slow_down,end_us,channels,slices,slices_per_step,refused\n";
 }
 
 std::string jobs_csv(const study_result& r, const std::string& key, const std::string& value) {
   std::string text;
   const auto add = [&](const study_job_row& j, const std::string& call, const std::string& what,
-                       const study_spread& together, const study_spread& alone) {
+                       const study_spread& together, const study_spread& alone, const cutting* cut) {
     text += csv_field(key) + "," + csv_field(value) + "," + csv_field(j.name) + "," + call + "," + what + "," +
             csv_field(r.scenario.preset_name) +
-            format(",%zu,%zu,%.6f,%.6f,%.6f,%.6f,%.6f,%.6f,\n", j.ranks.size(), j.times.rounds.size(), together.least,
+            format(",%zu,%zu,%.6f,%.6f,%.6f,%.6f,%.6f,%.6f,", j.ranks.size(), j.times.rounds.size(), together.least,
                    together.median, together.most, alone.median, alone.median > 0 ? together.median / alone.median : 1,
-                   j.end_us());
+                   j.end_us()) +
+            (cut != nullptr ? format("%d,%d,%d,\n", cut->channels, cut->slices, cut->slices_per_step) : ",,,\n");
   };
   for (const study_job_row& j : r.jobs) {
-    add(j, "", ",,,", j.together, j.alone);
+    add(j, "", ",,,", j.together, j.alone, nullptr);
     for (std::size_t c = 0; c < j.calls.size(); ++c) {
       const study_call_row& call = j.calls[c];
       add(j, std::to_string(c),
           name(call.what.kind) + "," + std::to_string(call.bytes) + "," + csv_field(call.choreography) + "," +
               call.protocol,
-          call.together, call.alone);
+          call.together, call.alone, &call.cut);
     }
   }
   return text;

@@ -195,6 +195,8 @@ struct study_sweep_result {
 
 // -- reports (study_report.cpp) --
 
+/// By whom and how: "ring, simple, 2 channels, 8 slices, 4 a step; fails".
+std::string performed_text(const study_row& row);
 /// Title, hardware in a line, the rows in nccl-tests' columns (virtual µs), bounds, the busiest elements.
 void print_study(std::ostream& to, const study_result& result);
 void print_sweep(std::ostream& to, const study_sweep_result& result);

@@ -88,10 +88,7 @@ void print_rows(std::ostream& to, const study_result& r) {
      << format("# %10s  %12s  %8s  %6s  %6s  %9s  %7s  %7s  %6s  %9s\n", "(B)", "(elements)", "", "", "", "(us)",
                "(GB/s)", "(GB/s)", "", "(us)");
   for (const study_row& row : r.rows) {
-    std::string how = row.choreography + ", " + row.protocol;
-    if (row.cut.channels > 1) how += ", " + plural(static_cast<std::size_t>(row.cut.channels), "channel");
-    if (row.cut.slices > 1) how += ", " + slices_text(row.cut);
-    if (row.failed()) how += "; fails";
+    const std::string how = performed_text(row);
     to << format("%12zu  %12zu  %8s  %6s  %6d  %9s  %7.2f  %7.2f  %6s  %9s  %s\n", row.bytes, row.count,
                  std::string{nccl_name(s.type)}.c_str(), op_text(s).c_str(), s.kind.rooted() ? s.root : -1,
                  time_text(row.time_us).c_str(), row.algbw, row.busbw,
@@ -109,6 +106,13 @@ void print_fills(std::ostream& to, const study_result& r) {
 }
 
 }  // namespace
+
+std::string performed_text(const study_row& row) {
+  std::string how = row.choreography + ", " + row.protocol;
+  if (row.cut.channels > 1) how += ", " + plural(static_cast<std::size_t>(row.cut.channels), "channel");
+  if (row.cut.slices > 1) how += ", " + slices_text(row.cut);
+  return how + (row.failed() ? "; fails" : "");
+}
 
 void print_study(std::ostream& to, const study_result& r) {
   to << "# " << title_of(r) << "\n# " << r.on->name << ": " << r.on->about << '\n';
@@ -170,9 +174,9 @@ void print_sweep(std::ostream& to, const study_sweep_result& sweep) {
                "busbw", "bound(us)", "performed");
   for (const auto& [value, result] : sweep.points)
     for (const study_row& row : result.rows)
-      to << format("  %-24s  %12zu  %9s  %7.2f  %7.2f  %9s  %s, %s%s\n", value.c_str(), row.bytes,
+      to << format("  %-24s  %12zu  %9s  %7.2f  %7.2f  %9s  %s\n", value.c_str(), row.bytes,
                    time_text(row.time_us).c_str(), row.algbw, row.busbw, time_text(row.bound_us()).c_str(),
-                   row.choreography.c_str(), row.protocol.c_str(), row.failed() ? "; fails" : "");
+                   performed_text(row).c_str());
   for (const auto& [value, why] : sweep.refused) to << format("  %-24s  refused: %s\n", value.c_str(), why.c_str());
 }
 
@@ -185,12 +189,12 @@ std::string row_csv(const std::string& key, const std::string& value, const stud
   for (const std::string& text :
        {key, value, name(of.scenario.kind), row.choreography, row.protocol, of.scenario.preset_name})
     line += csv_field(text) + ",";
-  return line + format("%d,%zu,%zu,%s,%s,%.6f,%.6f,%.6f,%.6f,%.6f,%llu,%llu,%lld,%d,\n", of.on->ranks, row.bytes,
-                       row.count, std::string{name(of.scenario.type)}.c_str(), op_text(of.scenario).c_str(),
+  return line + format("%d,%zu,%zu,%s,%s,%.6f,%.6f,%.6f,%.6f,%.6f,%llu,%llu,%lld,%d,%d,%d,%d,\n", of.on->ranks,
+                       row.bytes, row.count, std::string{name(of.scenario.type)}.c_str(), op_text(of.scenario).c_str(),
                        row.time_us, row.algbw, row.busbw, row.bound_us(), row.busiest_us,
                        static_cast<unsigned long long>(row.outcome.steps),
                        static_cast<unsigned long long>(row.outcome.messages), static_cast<long long>(row.wrong),
-                       row.failed() ? 1 : 0);
+                       row.failed() ? 1 : 0, row.cut.channels, row.cut.slices, row.cut.slices_per_step);
 }
 
 }  // namespace
@@ -201,7 +205,7 @@ std::string study_csv(const study_result& r, const std::vector<study_sweep_resul
       jobs   ? jobs_csv_heading()
       : flow ? flow_csv_heading()
              : "key,value,collective,choreography,protocol,preset,ranks,bytes,count,type,redop,time_us,algbw,busbw,"
-               "bound_us,busiest_us,steps,messages,wrong,failed,refused\n";
+               "bound_us,busiest_us,steps,messages,wrong,failed,channels,slices,slices_per_step,refused\n";
   // What a refused value has no figures for: every column between its own and the reason, which is the last.
   const std::string nothing(static_cast<std::size_t>(std::count(text.begin(), text.end(), ',')) - 1, ',');
   const auto add = [&](const std::string& key, const std::string& value, const study_result& of) {
@@ -426,7 +430,15 @@ json sweeps_json(const std::vector<study_sweep_result>& sweeps) {
       if (!of.jobs.empty()) points.push_back({{"value", value}, {"jobs", jobs_json(of)}});
     for (const auto& [value, of] : sweep.points)
       for (const study_row& row : of.rows)
-        points.push_back({{"value", value}, {"bytes", row.bytes}, {"time_us", row.time_us}, {"busbw", row.busbw}});
+        points.push_back({{"value", value},
+                          {"bytes", row.bytes},
+                          {"time_us", row.time_us},
+                          {"busbw", row.busbw},
+                          {"choreography", row.choreography},
+                          {"protocol", row.protocol},
+                          {"channels", row.cut.channels},
+                          {"slices", row.cut.slices},
+                          {"slices_per_step", row.cut.slices_per_step}});
     json refused = json::array();
     for (const auto& [value, why] : sweep.refused) refused.push_back({{"value", value}, {"why", why}});
     all.push_back({{"key", sweep.what.key}, {"points", std::move(points)}, {"refused", std::move(refused)}});
