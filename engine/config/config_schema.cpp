@@ -206,7 +206,8 @@ constexpr std::array settings_up_to_selections{
                    0, 1e6},
     config_setting{
         "study.slices_per_step", integer, "0",
-        "slices that a step takes before the next step; 0: one (with `auto`, and no `slices`, as many as are fastest)",
+        "slices that a step takes before the next step; 0: one (with `auto`, and no `slices`, as many as are fastest; "
+        "with `nccl` two where NCCL's primitives have two)",
         0, 1e6},
     config_setting{"study.chunk_bytes", bytes, "0", "largest chunk; 0: what the protocol's slot holds"},
     config_setting{"study.credits", integer, "0",

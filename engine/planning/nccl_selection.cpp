@@ -80,6 +80,8 @@ public:
     r.latency_us = latency(a, how);
     r.us = time(r);
     count_channels(r);
+    // ALLREDUCE_, ALLGATHER_ and REDUCESCATTER_CHUNKSTEPS are 4, their SLICESTEPS 2; all others' are 1, and LL and LL128 have no slices.
+    if (a == nccl_algorithm::ring && how == message_protocol::simple && !rooted()) r.slices = r.slots = 2;
     return r;
   }
 

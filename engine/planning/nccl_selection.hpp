@@ -60,6 +60,9 @@ struct nccl_case {
   std::optional<nccl_graph> tree;  ///< where it is another one than the rings', which `machine` describes
 };
 
+/// A chunk of no more bytes is not cut: prims_simple.h, genericOp: a slice has at least a 32nd of what its two slots of 512 KiB hold.
+inline constexpr std::uint64_t least_nccl_slice = 32u << 10;
+
 /// One algorithm with one protocol.
 struct nccl_row {
   nccl_algorithm algorithm = nccl_algorithm::ring;
@@ -69,6 +72,8 @@ struct nccl_row {
   double us = 0;             ///< predicted; meaningless if `why_not`
   int channels = 0;          ///< that NCCL uses for so many bytes; 0: of what a switch reduces, not modelled
   std::string why_channels;  ///< so many, as the end of a sentence
+  int slices = 1;  ///< of a chunk, which a step of its primitives takes one after the other (CHUNKSTEPS / SLICESTEPS)
+  int slots = 1;   ///< of the channel's buffer, that a slice takes (SLICESTEPS)
   std::string why_not;       ///< NCCL would not take it; empty: it may
   std::string choreography;  ///< of `troupe list` that performs it; empty: none does
 };

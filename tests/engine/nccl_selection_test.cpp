@@ -431,3 +431,50 @@ TEST_CASE(
   CHECK(says(none, "nccl: 64M: NVLS simple is skipped: nvls: it lets the switch inside a server reduce"));
   CHECK(none.rows.back().choreography == "ring");
 }
+
+TEST_CASE("NCCL: rings of Simple have two slices a chunk, each of two slots; nobody else has") {
+  for (const collective what : {collective::all_reduce, collective::all_gather, collective::reduce_scatter,
+                                collective::broadcast, collective::reduce}) {
+    CAPTURE(name(what));
+    const bool rooted = what == collective::broadcast || what == collective::reduce;
+    for (const nccl_row& row : select_as_nccl(on("2x8", what, 64 << 20)).rows) {
+      const bool two = row.algorithm == nccl_algorithm::ring && row.how == message_protocol::simple && !rooted;
+      CHECK(row.slices == (two && row.why_not.empty() ? 2 : 1));
+      CHECK(row.slots == row.slices);
+    }
+  }
+}
+
+TEST_CASE("a study that NCCL chooses for performs rings of Simple in two slices a step, unless it says otherwise") {
+  const std::string simple = "protocol = \"simple\"\nchannels = 2\n";
+  const auto ring = [&](const std::string& size, const std::string& more) {
+    configuration c;
+    c.add_text("[study]\nchoreography = \"nccl\"\npreset = \"dgx_h100\"\nlayout = \"2x8\"\nsizes = \"" + size + "\"\n" +
+                   simple + more,
+               "nccl.toml");
+    const study_row row = run_study(read_study(c)).rows.front();
+    REQUIRE(row.choreography == "ring");
+    return row;
+  };
+  // A cell has a 32nd of it: 16 ranks, two channels.
+  CHECK(ring("1M", "[study.nccl]\ninside = 300\nbetween = 300\n").cut == cutting{2, 1, 1});  // 32 KiB are one slice
+  CHECK(ring("2M", "[study.nccl]\ninside = 300\nbetween = 300\n").cut == cutting{2, 2, 2});
+  CHECK(ring("64M", "").cut == cutting{2, 2, 2});   // 2 MiB: four slots
+  CHECK(ring("128M", "").cut == cutting{2, 4, 2});  // two chunks
+  CHECK(ring("64M", "slices_per_step = 1\n").cut == cutting{2, 2, 1});
+  const std::string fast = "[study.nccl]\ninside = 300\nbetween = 300\n";
+  const study_row two = ring("2M", fast), one = ring("2M", "slices = 2\nslices_per_step = 1\n" + fast);
+  CHECK(one.cut == cutting{2, 2, 1});
+  CHECK(two.time_us < one.time_us);
+  CHECK(ring("64M", "chunk_bytes = \"512K\"\n").cut == cutting{2, 4, 2});
+  CHECK(ring("64M", "slices = 6\n").cut == cutting{2, 6, 2});
+  // The slots of a channel's buffer are eight, and four slices.
+  CHECK(ring("256M", "credits = 4\n").time_us == ring("256M", "").time_us);
+  // Broadcast and reduce take a slot at a time.
+  configuration c;
+  c.add_text("[study]\nchoreography = \"nccl\"\npreset = \"dgx_h100\"\nlayout = \"2x8\"\nsizes = \"64M\"\ncollective = "
+             "\"broadcast\"\n" +
+                 simple,
+             "nccl.toml");
+  CHECK(run_study(read_study(c)).rows.front().cut == cutting{2, 64, 1});
+}

@@ -59,11 +59,12 @@ std::string why_not_a_candidate(const std::string& choreography, const stage& on
 
 prepared_scores::prepared_scores(const study_scenario& scenario, const hardware& on, score_library& library,
                                  std::vector<std::string>& remarks)
-    : scenario_(scenario),
-      on_(on),
-      library_(library),
-      remarks_(remarks),
-      way_{scenario.through_scratch, scenario.chunk_bytes, scenario.channels, {}} {}
+    : scenario_(scenario), on_(on), library_(library), remarks_(remarks), way_{scenario.through_scratch,
+                                                                               scenario.chunk_bytes,
+                                                                               scenario.channels,
+                                                                               {},
+                                                                               1,
+                                                                               0} {}
 
 void prepared_scores::take_up(const study_way& way) {
   if (!std::ranges::equal(way.protocols, way_.protocols, {}, &protocol_costs::name, &protocol_costs::name))

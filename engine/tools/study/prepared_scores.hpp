@@ -29,6 +29,8 @@ struct study_way {
   std::uint64_t chunk_bytes = 0;
   int channels = 1;
   std::vector<protocol_costs> protocols;  ///< that are tried
+  int slices_per_step = 1;                ///< unless the study says how many; cells are cut into as many at least …
+  std::uint64_t least_cut = 0;            ///< … where they have more bytes than this
 };
 
 /// A score, and a proof of it for slices in this order.

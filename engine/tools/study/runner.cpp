@@ -165,14 +165,16 @@ private:
     return c;
   }
 
-  /// How often cells are cut so that no chunk is larger than the protocol's slot.
+  /// How often cells are cut so that no chunk is larger than the protocol's slot, and each step has the slices that it takes.
   int slices_of(const score& notes, const job_shape& shape, const protocol_costs& protocol) const {
     if (scenario_.slices > 0) return scenario_.slices;
-    const std::uint64_t limit = way().chunk_bytes > 0 ? way().chunk_bytes : protocol.slot_payload;
-    if (limit == 0) return 1;
-    const std::uint64_t block = shape.count * size_of(scenario_.type);
     const std::uint64_t cells = static_cast<std::uint64_t>(notes.parts) * static_cast<std::uint64_t>(way().channels);
-    return static_cast<int>(std::clamp<std::uint64_t>((block / cells + limit - 1) / limit, 1, 1 << 20));
+    const std::uint64_t cell = shape.count * size_of(scenario_.type) / cells;
+    const bool groups = scenario_.slices_per_step == 0 && way().slices_per_step > 1 && cell > way().least_cut;
+    const auto of_step = static_cast<std::uint64_t>(groups ? way().slices_per_step : 1);
+    const std::uint64_t limit = of_step * (way().chunk_bytes > 0 ? way().chunk_bytes : protocol.slot_payload);
+    if (limit == 0) return static_cast<int>(of_step);
+    return static_cast<int>(std::clamp<std::uint64_t>((cell + limit - 1) / limit, 1, 1 << 20) * of_step);
   }
 
   /// Rates that depend on what the caches hold; what the scenario says is stronger.
@@ -331,7 +333,8 @@ private:
     a.protocol = protocol;
     a.what = scores_.prepare(choreography, scores_.cut_by_all());
     const int wanted = slices ? slices->slices : slices_of(*a.what->notes, shape, protocol);
-    const int together = slices ? slices->slices_per_step : std::max(1, scenario_.slices_per_step);
+    const int usual = scenario_.slices_per_step > 0 ? scenario_.slices_per_step : way().slices_per_step;
+    const int together = slices ? slices->slices_per_step : usual;
     a.cut = {way().channels, wanted, std::min(wanted, together)};
     groups_ = groups_ || (a.cut.slices_per_step > 1 && !uses_l0(*a.what->notes));
     if (a.cut.slices_per_step > 1 && uses_l0(*a.what->notes)) {

@@ -104,6 +104,10 @@ std::vector<std::string> study_selection::as_nccl(std::size_t bytes) {
     }
     study_way way = scores_.way();
     way.protocols = {*by};
+    way.slices_per_step = row.slices;
+    way.least_cut = least_nccl_slice;
+    if (!is_said("chunk_bytes")) way.protocols.front().slot_payload *= static_cast<std::uint64_t>(row.slots);
+    if (!is_said("credits")) way.protocols.front().slots = std::max(1, by->slots / row.slots);
     // Of what a switch reduces NCCL's channels are not modelled. A tree's two halves are two of them, and one here.
     const int channels = row.algorithm == nccl_algorithm::tree ? (row.channels + 1) / 2 : row.channels;
     way.channels = is_said("channels") || channels == 0 ? scenario_.channels : channels;
