@@ -357,6 +357,24 @@ TEST_CASE("study, inputs: slices_per_step that no size and no candidate can have
   CHECK(run("explain all_reduce --on flat --ranks 4 --bytes 1K --set slices_per_step=2").code == 0);
 }
 
+TEST_CASE("study, inputs: a cell is cut into no more slices than it has elements") {
+  const auto row = [](int slices) {
+    configuration c;
+    c.add_text("[study]\nranks = 4\nchoreography = \"ring\"\nsizes = \"1K\"\nslices = " + std::to_string(slices) +
+                   "\nslices_per_step = 3\n",
+               "s.toml");
+    return run_study(read_study(c));
+  };
+  const study_result most = row(64), more = row(1'000'000);
+  CHECK(most.rows.front().cut == cutting{1, 64, 3});
+  CHECK(more.rows.front().cut == cutting{1, 64, 3});
+  CHECK(more.rows.front().time_us == most.rows.front().time_us);
+  CHECK(most.remarks.empty());
+  REQUIRE(more.remarks.size() == 1);
+  CHECK(more.remarks.front() ==
+        "study.slices: 1K by ring goes in 64 slices instead of 1000000, as its cells have no more elements");
+}
+
 TEST_CASE("study, inputs: explain --on refuses what its own options say, or what it tries anyway") {
   const std::string on = "explain all_reduce --on flat --ranks 4 ";
   for (const auto& [said, right] : {std::pair{"sizes=1K", "say --bytes"},

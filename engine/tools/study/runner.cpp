@@ -177,6 +177,19 @@ private:
     return static_cast<int>(std::clamp<std::uint64_t>((cell + limit - 1) / limit, 1, 1 << 20) * of_step);
   }
 
+  /// No more slices than a cell has elements: empty ones would be sent, too, and nobody sends them.
+  int not_empty(int slices, const attempt& a, const job_shape& shape) {
+    if (scenario_.kind.v_form || scenario_.kind.is_barrier() || on_->nics) return slices;
+    const std::uint64_t cells =
+        static_cast<std::uint64_t>(a.what->notes->parts) * static_cast<std::uint64_t>(way().channels);
+    const std::uint64_t most = std::max<std::uint64_t>(1, shape.count / cells);
+    if (static_cast<std::uint64_t>(slices) <= most) return slices;
+    say_once(remarks_, "study.slices: " + bytes_text(shape.bytes) + " by " + a.what->choreography + " goes in " +
+                           plural(most, "slice") + " instead of " + std::to_string(slices) +
+                           ", as its cells have no more elements");
+    return static_cast<int>(most);
+  }
+
   /// Rates that depend on what the caches hold; what the scenario says is stronger.
   void set_rates(const job_shape& shape) {
     if (!machine_.rates) return;
@@ -332,7 +345,7 @@ private:
     attempt a;
     a.protocol = protocol;
     a.what = scores_.prepare(choreography, scores_.cut_by_all());
-    const int wanted = slices ? slices->slices : slices_of(*a.what->notes, shape, protocol);
+    const int wanted = slices ? slices->slices : not_empty(slices_of(*a.what->notes, shape, protocol), a, shape);
     const int usual = scenario_.slices_per_step > 0 ? scenario_.slices_per_step : way().slices_per_step;
     const int together = slices ? slices->slices_per_step : usual;
     a.cut = {way().channels, wanted, std::min(wanted, together)};
