@@ -62,7 +62,7 @@ struct virtual_jobs_outcome {
 struct element_recording {
   struct stretch {
     element_index element = no_element;
-    std::int32_t job = -1;      ///< −1: a rank's own work
+    std::int32_t job = -1;      ///< of a replay the group; −1: a rank's own work, or of a replay a single message
     rank_t from = -1, to = -1;  ///< of the machine
     std::int64_t begin = 0, end = 0;
     std::int64_t bytes = 0;  ///< on the wire

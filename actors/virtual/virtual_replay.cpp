@@ -14,6 +14,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "actors/virtual/part_watcher.hpp"
 #include "actors/virtual/virtual_performers.hpp"
 #include "actors/virtual/virtual_scheduler.hpp"
 #include "memory/error.hpp"
@@ -126,7 +127,7 @@ private:
 class replay_run {
 public:
   replay_run(const replay_trace& what, const hardware& on, const replay_options& o, caf::actor_system& system)
-      : what_(what), on_(on), options_(o), time_(virtual_scheduler::of(system)), ways_(on, time_, nullptr) {
+      : what_(what), on_(on), options_(o), time_(virtual_scheduler::of(system)), ways_(on, time_, nullptr, watch()) {
     ranks_.resize(what.ranks.size());
     result_.spans.resize(what.ranks.size());
     result_.ranks.resize(what.ranks.size());
@@ -273,6 +274,11 @@ private:
     for (const replay_dependency& n : from.needs) d.later[next[n.earlier]++] = {n.later, n.begun};
   }
 
+  element_watcher* watch() {
+    if (options_.record == nullptr) return nullptr;
+    return &watcher_.emplace(*options_.record);
+  }
+
   void add_messages() {
     std::vector<std::pair<rank_t, rank_t>> pairs;
     for (std::size_t r = 0; r < ranks_.size(); ++r)
@@ -282,6 +288,8 @@ private:
     std::sort(pairs.begin(), pairs.end());
     pairs.erase(std::unique(pairs.begin(), pairs.end()), pairs.end());
     messages_ = ways_.add(pairs, on_, options_.protocol);
+    for (int r = 0; watcher_ && r < on_.ranks; ++r) all_ranks_.push_back(r);
+    if (watcher_) watcher_->add(messages_, -1, all_ranks_);
   }
 
   void add_group(const replay_group& of) {
@@ -303,6 +311,7 @@ private:
     for (std::size_t i = 0; i < of.ranks.size(); ++i) g.index_of.emplace(of.ranks[i], static_cast<std::uint32_t>(i));
     g.first = ways_.add(*g.sizes, *g.seen, of.call.options.protocol);
     g.free.push_back(g.first);
+    if (watcher_) watcher_->add(g.first, static_cast<std::int32_t>(groups_.size()), of.ranks);
     groups_.push_back(std::move(g));
   }
 
@@ -536,6 +545,7 @@ private:
     }
     if (g.free.empty()) {
       c->part = ways_.add_again(g.first);
+      if (watcher_) watcher_->add(c->part, static_cast<std::int32_t>(what_.collectives[number]), g.of->ranks);
       ways_.ranks.resize(ways_.rank_count());
     } else {
       c->part = g.free.back();
@@ -642,6 +652,8 @@ private:
   const hardware& on_;
   const replay_options& options_;
   virtual_scheduler& time_;
+  std::optional<part_watcher> watcher_;
+  std::vector<int> all_ranks_;  ///< that it is told of
   traffic ways_;
   caf::actor self_;
   std::vector<rank_data> ranks_;

@@ -107,6 +107,7 @@ struct replay_options {
   std::uint64_t eager_bytes = 64 * 1024;                         ///< a longer message's send ends when it is received
   bool (*go_on)(void* context, std::uint64_t events) = nullptr;  ///< as virtual_options
   void* context = nullptr;
+  element_recording* record = nullptr;  ///< changes no time
 };
 
 /// @pre every index is in range; peers are ranks of the trace; every rank of a group has each of its collectives once, and each piece of a

@@ -31,9 +31,11 @@ study_scenario scenario(const std::string& toml) {
   return read_study(c);
 }
 
-replay_result replayed(const std::string& text, const std::string& toml, std::uint64_t eager = 64 * 1024) {
+replay_result replayed(const std::string& text, const std::string& toml, std::uint64_t eager = 64 * 1024,
+                       bool record = false) {
   replay_request how;
   how.eager_bytes = eager;
+  how.record = record;
   return run_replay(scenario(toml), std::make_shared<const application>(parsed(text)), how);
 }
 
@@ -141,6 +143,49 @@ c requires b
     }
     CHECK(curves.at({process, "bytes of sends under way"}).area() ==
           doctest::Approx(100 * curves.at({process, "sends under way"}).area()));
+  }
+}
+
+TEST_CASE("replay: the timeline has curves of the elements, and recording changes no time") {
+  // A message passes two links of 500 ns and 1 ns a byte; the all_reduce has several, of the same class.
+  const std::string text = R"(num_ranks 3
+rank 0 {
+a: send 1000b to 1
+c: coll all_reduce 4096 f32 sum
+c requires a
+}
+rank 1 {
+a: recv 1000b from 0
+c: coll all_reduce 4096 f32 sum
+c requires a
+}
+rank 2 {
+c: coll all_reduce 4096 f32 sum
+}
+)";
+  for (const char* discipline : {"fifo", "fair", "max_min"}) {
+    CAPTURE(discipline);
+    const std::string machine = loggp + "link.discipline = \"" + discipline + "\"\n";
+    const replay_result plain = replayed(text, machine), r = replayed(text, machine, 64 * 1024, true);
+    CHECK(!plain.occupied);
+    CHECK(r.outcome.end_ps == plain.outcome.end_ps);
+    const auto curves = troupe_tests::curves_of(replay_timeline(r));
+    CHECK(!troupe_tests::curves_of(replay_timeline(plain)).contains({3, "messages served: link"}));
+    const auto& links = curves.at({3, "messages served: link"});
+    CHECK(links.is_whole());
+    // What is fifo is occupied by one at a time, and for as long as the outcome says.
+    double busy = 0;
+    for (const element_use& u : r.outcome.use) busy += static_cast<double>(u.busy_ps) / 1e6;
+    if (discipline == std::string{"fifo"}) CHECK(links.area() == doctest::Approx(busy));
+    else CHECK(links.area() >= doctest::Approx(busy));
+    // The single message is nobody's, what the collective sends is the first group's.
+    std::size_t alone = 0, of_group = 0;
+    for (const element_recording::stretch& s : r.occupied->stretches) {
+      alone += s.job < 0 && s.from == 0 && s.to == 1 && s.bytes == 1000;
+      of_group += s.job == 0;
+    }
+    CHECK(alone == 2);
+    CHECK(of_group > 2);
   }
 }
 

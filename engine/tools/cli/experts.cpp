@@ -72,6 +72,7 @@ int run(arguments& a) {
   const interrupt_guard guard{[&] { interrupted = true; }};
   progress_line progress;
   replay_request how;
+  how.record = !a.timeline.empty();
   how.progress = [&](const std::string& text) { progress.show(text); };
   how.go_on = [&] { return !interrupted.load(); };
   const expert_study made = run_experts(scenario, a.model, a.parts, a.only, how);

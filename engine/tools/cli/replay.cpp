@@ -131,6 +131,7 @@ int run(const arguments& a) {
   const interrupt_guard guard{[&] { interrupted = true; }};
   progress_line progress;
   replay_request how;
+  how.record = !a.timeline.empty();
   // As LogGOPSim; and as ASTRA-sim, where a send is over when it has left.
   if (!a.eager.empty()) how.eager_bytes = parse_size("--eager", a.eager);
   else if (names_chakra(a.files.front())) how.eager_bytes = ~std::uint64_t{0};

@@ -298,10 +298,16 @@ replay_result run_replay(const study_scenario& scenario, const std::shared_ptr<c
     return !asked.go_on || asked.go_on();
   };
   options.context = const_cast<replay_request*>(&how);
+  const auto occupied = how.record ? std::make_shared<element_recording>() : nullptr;
+  if (occupied) occupied->of.assign(result.on->elements.size(), true), options.record = occupied.get();
   if (how.progress) how.progress("the whole trace");
   const auto begin = std::chrono::steady_clock::now();
   result.outcome = perform_replay(trace, *result.on, options);
   result.wall_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  result.occupied = occupied;
+  if (occupied && !occupied->complete)
+    result.remarks.push_back("not recorded to the end: what elements do over time; " + std::to_string(occupied->most) +
+                             " messages and elements are kept");
   if (const auto& o = result.outcome; o.shorter > 0)
     result.remarks.push_back((o.shorter == 1 ? "a message is" : std::to_string(o.shorter) + " messages are") +
                              std::string{" shorter than what is received; the first: "} + o.first_shorter);

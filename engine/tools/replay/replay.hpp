@@ -49,6 +49,7 @@ struct replay_result {
   std::vector<std::string> remarks;
   replay_outcome outcome;
   std::vector<replay_stretch> path;
+  std::shared_ptr<const element_recording> occupied;  ///< all elements, where replay_request::record asked for it
   double wall_seconds = 0;
 };
 
@@ -57,6 +58,7 @@ std::size_t bytes_of(const application_call& what, std::size_t ranks);
 
 struct replay_request {
   std::uint64_t eager_bytes = 64 * 1024;
+  bool record = false;  ///< what elements do over time, for the timeline
   std::function<void(const std::string&)> progress;
   std::function<bool()> go_on;
 };
@@ -81,7 +83,8 @@ struct replay_words {
 };
 /// The replay alone, in other words.
 std::string replay_document(const replay_result& result, const replay_words& words);
-/// For Perfetto and chrome://tracing: a track a rank, an arrow a message; of a recorded run its own tracks, too.
+/// For Perfetto and chrome://tracing: a track a rank, an arrow a message; of a recorded run its own tracks, too; and curves: what ranks do at once,
+/// and how many messages each class of elements serves, where that was recorded.
 std::string replay_timeline(const replay_result& result);
 
 }  // namespace troupe

@@ -2,6 +2,7 @@
 // What a replay prints, its JSON and its timeline.
 #include <algorithm>
 #include <array>
+#include <map>
 #include <numeric>
 
 #include <nlohmann/json.hpp>
@@ -270,6 +271,17 @@ private:
   trace_curve computing_, collective_, sends_, bytes_;
 };
 
+/// Of each class of elements, how many messages it serves; ranks' own work on cores and DMA engines among them.
+void add_elements(trace_events& events, const replay_result& r) {
+  if (!r.occupied) return;
+  constexpr std::int64_t process = 3;
+  events.name_process(process, "elements");
+  std::map<class_id, trace_curve> of_class;
+  for (const element_recording::stretch& s : r.occupied->stretches)
+    of_class[r.on->elements[static_cast<std::size_t>(s.element)].of].add(s.begin, s.end);
+  for (const auto& [of, curve] : of_class) curve.write(events, process, "messages served: " + r.on->classes[of].name);
+}
+
 /// The run that was recorded, beside the replay.
 void add_recorded(trace_events& events, const replay_result& r) {
   if (r.what->recorded.empty()) return;
@@ -316,6 +328,7 @@ std::string replay_timeline(const replay_result& r) {
     }
   }
   curves.write(events, 1);
+  add_elements(events, r);
   add_recorded(events, r);
   return events.finish();
 }
