@@ -390,7 +390,14 @@ TEST_CASE("verify --all counts what it verified") {
   check_says(o.out, by_mailbox);
   std::size_t mailbox_programs = 0;
   std::istringstream{o.out.substr(o.out.find(by_mailbox) + by_mailbox.size())} >> mailbox_programs;
-  CHECK(2 * mailbox_programs == scores);  // three of six limits
+  const std::string several = "two slices a step: ";
+  check_says(o.out, several);
+  std::size_t grouped = 0;
+  std::istringstream{o.out.substr(o.out.find(several) + several.size())} >> grouped;
+  CHECK(grouped > 300);
+  CHECK((scores - grouped) % 6 == 0);                           // the others are six limits a score,
+  CHECK(7 * grouped <= scores);                                 // and this the seventh, but where there are cells in L0
+  CHECK(2 * (mailbox_programs - grouped) == scores - grouped);  // three of the six
   const outcome fewer = run("verify --all --ranks 4 --collective all_reduce --choreography ring");
   std::size_t few = 0;
   std::istringstream{fewer.out} >> few;
@@ -520,6 +527,16 @@ TEST_CASE("troupe study --calibrate puts the model of this machine beside measur
        {"ring", "direct_full_mesh", "recursive_doubling", "halving_doubling", "1K", "4K", "all", "assumed constants"})
     check_says(o.out, name);
   check_says(run("study --presets").out, "this_machine: ");
+  // As the engine is told to cut: several slices a step.
+  const outcome grouped =
+      run("study --calibrate --ranks 4 --sizes 64K --rounds 1 --budget-ms 0.5 --set engine.tuning=none "
+          "--set engine.chunk_bytes=2K --set engine.slices_per_step=2 --json -");
+  CHECK(grouped.code == 0);
+  for (const auto& call : json::parse(grouped.out)["calls"]) {
+    if (call["choreography"] != "ring") continue;
+    CHECK(call["slices"] == 8);
+    CHECK(call["slices_per_step"] == 2);
+  }
   check_refused(run("study --calibrate --ranks 1"), {"--ranks"});
   check_refused(run("study --ranks 2"), {"--calibrate"});
   check_refused(run("study --calibrate --sizes many"), {"many"});

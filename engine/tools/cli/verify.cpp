@@ -17,6 +17,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/planning/choreography_wish.hpp"
+#include "engine/planning/score_library.hpp"
 #include "engine/tools/extent.hpp"
 #include "memory/error.hpp"
 #include "memory/large_pages.hpp"
@@ -26,6 +27,7 @@
 #include "protocols/lower/lowering.hpp"
 #include "protocols/lower/rewriting.hpp"
 #include "protocols/perform/program_proof.hpp"
+#include "protocols/program/cells.hpp"
 #include "protocols/verify/verifier.hpp"
 #include "topology/machine/discovery.hpp"
 
@@ -41,13 +43,14 @@ constexpr const char* footer = R"(Examples:
   troupe verify config/quickstart.toml        what that workload could perform
 
 Every score is checked in and out of place, with blocks of one and of different sizes, for every root, whole and in three
-slices, with several numbers of streams where they matter, with 1, 2 and 8 credits, on a flat layout and on every way of
-placing the ranks on servers × cards and on the core groups of one card, of up to 64 ranks also on groups of servers and on
-some servers of different sizes; with switches that reduce, where a choreography needs them. A score that one credit does not
-let through as it is written is checked as it will be performed then: with its sends paced. What would perform it is performed on
-symbols, too, and must come to the same: the programs that run by mailbox, of up to 64 ranks whole, on two channels in three slices with
-two credits, and in three slices with one; and those for slots or the direct board; where a rank hears of the others by tokens only (broadcast,
-reduce, gather, scatter, scan, exscan over slots) with these in every form, of up to 64 ranks.
+slices, one by one and two in each step, with several numbers of streams where they matter, with 1, 2 and 8 credits (8 where a step has
+two slices), on a flat layout and on every way of placing the ranks on servers × cards and on the core groups of one card, of up to 64
+ranks also on groups of servers and on some servers of different sizes; with switches that reduce, where a choreography needs them. A
+score that one credit does not let through as it is written is checked as it will be performed then: with its sends paced. What would
+perform it is performed on symbols, too, and must come to the same: the programs that run by mailbox, of up to 64 ranks whole, on two
+channels in three slices with two credits, in three slices with one, and with two of them a step; and those for slots or the direct board;
+where a rank hears of the others by tokens only (broadcast, reduce, gather, scatter, scan, exscan over slots) with these in every form, of
+up to 64 ranks.
 
 It stops at nothing: all faults are counted, the first 20 are printed, each with rank, lane and step. Exit code 1 if there is one, 2 if there
 is nothing to verify.)";
@@ -128,17 +131,19 @@ public:
   /// @param limits how the score is to be performed
   void add(const std::string& title, const performing_limits& limits, const verdict& v) {
     ++scores;
+    grouped += limits.slices_per_step > 1 ? 1 : 0;
     steps += v.steps;
     if (v.ok()) return;
     const std::lock_guard lock{mutex_};
     if (v.first_fault->too_large) {
       --scores;
+      grouped -= limits.slices_per_step > 1 ? 1 : 0;
       if (++too_large_ == 1) first_too_large_ = title + ": " + v.first_fault->what;
       return;
     }
     if (++faults_ <= 20)
       texts_.push_back(title + ", " + plural(static_cast<std::size_t>(limits.credits), "credit") + ", " +
-                       plural(static_cast<std::size_t>(limits.slices), "slice") + ": " + to_string(*v.first_fault));
+                       slices_text({1, limits.slices, limits.slices_per_step}) + ": " + to_string(*v.first_fault));
   }
   void fail(const std::string& text) {
     const std::lock_guard lock{mutex_};
@@ -147,12 +152,17 @@ public:
 
   bool empty() const { return scores == 0 && faults_ == 0 && too_large_ == 0; }
 
-  /// {scores, steps, programs, mailbox_programs, seconds, faults, first_faults [text], too_large}
+  /// {scores, two_slices_a_step, steps, programs, mailbox_programs, seconds, faults, first_faults [text], too_large}
   std::string json_text(double seconds) const {
-    const nlohmann::ordered_json document{{"scores", scores.load()},     {"steps", steps.load()},
-                                          {"programs", programs.load()}, {"mailbox_programs", mailbox_programs.load()},
-                                          {"seconds", seconds},          {"faults", faults_},
-                                          {"first_faults", texts_},      {"too_large", too_large_}};
+    const nlohmann::ordered_json document{{"scores", scores.load()},
+                                          {"two_slices_a_step", grouped.load()},
+                                          {"steps", steps.load()},
+                                          {"programs", programs.load()},
+                                          {"mailbox_programs", mailbox_programs.load()},
+                                          {"seconds", seconds},
+                                          {"faults", faults_},
+                                          {"first_faults", texts_},
+                                          {"too_large", too_large_}};
     return document.dump(2) + "\n";
   }
   int code() const { return faults_ == 0 && scores > 0 ? exit_ok : exit_wrong; }
@@ -163,7 +173,7 @@ public:
     std::ostringstream time;
     time.precision(1);
     time << std::fixed << seconds;
-    std::cout << plural(scores, "score") << " verified (" << plural(steps, "step")
+    std::cout << plural(scores, "score") << " verified (" << plural(steps, "step") << "; two slices a step: " << grouped
               << "; programs for slots or the direct board: " << programs << ", by mailbox: " << mailbox_programs
               << "; " << time.str() << " s): "
               << (faults_ > 0   ? std::to_string(faults_) + " FAILED"
@@ -176,6 +186,7 @@ public:
   }
 
   std::atomic<std::size_t> scores{0}, steps{0};
+  std::atomic<std::size_t> grouped{0};   ///< of the scores, with several slices a step
   std::atomic<std::size_t> programs{0};  ///< sets of them, for all ranks: for slots or the direct board
   std::atomic<std::size_t> mailbox_programs{0};
 
@@ -284,8 +295,7 @@ void prove_by_mailbox(const std::string& title, const score& s, const verdict& v
   const std::string difference = why_not_the_score({s, v, shape}, programs, credits);
   if (!difference.empty())
     into.fail(title + ", by mailbox, " + plural(static_cast<std::size_t>(cut.channels), "channel") + ", " +
-              plural(static_cast<std::size_t>(cut.slices), "slice") + ", " +
-              plural(static_cast<std::size_t>(credits), "credit") + ": " + difference);
+              slices_text(cut) + ", " + plural(static_cast<std::size_t>(credits), "credit") + ": " + difference);
 }
 
 /// A score as it is performed: whole messages as they are; slices and blocks of different sizes cell by cell.
@@ -308,6 +318,11 @@ void verify_under_all_limits(const std::string& title, const score& written, boo
       if (v.ok() && (slices == 1) == (credits == 8))
         prove_by_mailbox(title, *performed, v, {slices > 1 && credits == 2 ? 2 : 1, slices}, credits, into);
     }
+  if (uses_l0(cells)) return;  // the same memory in every slice: its steps take one
+  const performing_limits two_a_step{8, 3, 2};
+  const verdict v = verify(cells, two_a_step);
+  into.add(title, two_a_step, v);
+  if (v.ok()) prove_by_mailbox(title, cells, v, {1, 3, 2}, two_a_step.credits, into);
 }
 
 std::vector<stage> variants(const task& t) {

@@ -101,8 +101,9 @@ comparison compare_with_measured(const engine_options& options, const comparison
       for (const candidate& c : e.candidates) {
         const study_result r = run_study(scenario_of(options, what, c, ranks));
         result.machine = r.on->about;
-        result.calls.push_back({c.choreography, ranks, r.rows.at(0).bytes, c.channels, c.slices, r.rows.at(0).time_us,
-                                c.predicted_seconds * 1e6, *c.measured_seconds * 1e6});
+        const study_row& row = r.rows.at(0);
+        result.calls.push_back({c.choreography, ranks, row.bytes, row.cut, row.time_us, c.predicted_seconds * 1e6,
+                                *c.measured_seconds * 1e6});
       }
     }
   return result;
@@ -117,12 +118,13 @@ double typical_factor(const std::vector<compared_call>& calls) {
 void print_comparison(std::ostream& to, const comparison& of) {
   char line[256];
   to << "# all_reduce, f32, sum, through the actors, on " << of.machine << "\n#\n";
-  std::snprintf(line, sizeof line, "# %5s %12s  %-20s %8s %6s %12s %12s %12s %8s\n", "ranks", "size(B)", "choreography",
-                "channels", "slices", "virtual(us)", "planner(us)", "measured(us)", "ratio");
+  std::snprintf(line, sizeof line, "# %5s %12s  %-20s %8s %6s %6s %12s %12s %12s %8s\n", "ranks", "size(B)",
+                "choreography", "channels", "slices", "a step", "virtual(us)", "planner(us)", "measured(us)", "ratio");
   to << line;
   for (const compared_call& c : of.calls) {
-    std::snprintf(line, sizeof line, "  %5d %12zu  %-20s %8d %6d %12.1f %12.1f %12.1f %8.2f\n", c.ranks, c.bytes,
-                  c.choreography.c_str(), c.channels, c.slices, c.virtual_us, c.planner_us, c.measured_us, c.ratio());
+    std::snprintf(line, sizeof line, "  %5d %12zu  %-20s %8d %6d %6d %12.1f %12.1f %12.1f %8.2f\n", c.ranks, c.bytes,
+                  c.choreography.c_str(), c.cut.channels, c.cut.slices, c.cut.slices_per_step, c.virtual_us,
+                  c.planner_us, c.measured_us, c.ratio());
     to << line;
   }
   to << "#\n# ratio: virtual / measured. Typically off by (geometric mean of the larger of ratio and 1/ratio):\n";
@@ -141,8 +143,9 @@ std::string comparison_json(const comparison& of) {
     made["calls"].push_back({{"choreography", c.choreography},
                              {"ranks", c.ranks},
                              {"bytes", c.bytes},
-                             {"channels", c.channels},
-                             {"slices", c.slices},
+                             {"channels", c.cut.channels},
+                             {"slices", c.cut.slices},
+                             {"slices_per_step", c.cut.slices_per_step},
                              {"virtual_us", c.virtual_us},
                              {"planner_us", c.planner_us},
                              {"measured_us", c.measured_us},

@@ -11,6 +11,7 @@
 
 #include "engine/api/options.hpp"
 #include "engine/tools/explain_measured.hpp"
+#include "protocols/program/cells.hpp"
 
 namespace troupe {
 
@@ -26,9 +27,9 @@ struct compared_call {
   std::string choreography;
   int ranks = 0;
   std::size_t bytes = 0;
-  int channels = 1, slices = 1;  ///< as the engine cuts it
-  double virtual_us = 0;         ///< the model of the study mode …
-  double planner_us = 0;         ///< … and the planner's, of the same constants
+  cutting cut;            ///< as the engine cuts it
+  double virtual_us = 0;  ///< the model of the study mode …
+  double planner_us = 0;  ///< … and the planner's, of the same constants
   double measured_us = 0;
   double ratio() const { return virtual_us / measured_us; }
   /// How far off, whichever way: ≥ 1.
@@ -50,7 +51,7 @@ double typical_factor(const std::vector<compared_call>& calls);
 
 /// A row a call, a line a size, the whole.
 void print_comparison(std::ostream& to, const comparison& of);
-/// {"machine", "calls": [{"choreography", "ranks", "bytes", "channels", "slices", "virtual_us", "planner_us", "measured_us", "ratio"}],
+/// {"machine", "calls": [{"choreography", "ranks", "bytes", "channels", "slices", "slices_per_step", "virtual_us", "planner_us", "measured_us", "ratio"}],
 /// "sizes": [{"bytes", "typical_factor", "within_25_percent", "calls"}], "typical_factor"}. ratio: virtual ÷ measured.
 std::string comparison_json(const comparison& of);
 
