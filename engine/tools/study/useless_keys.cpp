@@ -205,8 +205,9 @@ void refuse_useless_keys(const configuration& from, const study_scenario& scenar
   const useless_groups groups{from, scenario, use};
   for (const useless_group& group : groups.all())
     for (const std::string& key : group.keys)
-      if (const config_entry* const entry = said(from, key);
-          entry != nullptr && !holds_anyway(std::string{study_table} + key, *entry) && !is_overruled(from, group, *entry))
+      if (const config_entry* const entry = said(from, key); entry != nullptr &&
+                                                             !holds_anyway(std::string{study_table} + key, *entry) &&
+                                                             !is_overruled(from, group, *entry))
         refuse(key, *entry, group.why);
 }
 
