@@ -175,7 +175,7 @@ std::string disagreement(std::span<const call> calls, std::uint64_t sequence) {
   if (differs([](const call& c) { return identity_of(c); }))
     return "operation #" + std::to_string(sequence) +
            ": the ranks called different operations; all must call the same collective with the same count, type, "
-           "op and root, in the same order" +
+           "op, root and options, in the same order" +
            table(calls);
   if (differs([](const call& c) { return c.plan(); }) && differs(is_for_nic))
     return "operation #" + std::to_string(sequence) +

@@ -32,7 +32,7 @@ struct options {
   int ranks = 4;
   std::uint64_t operations = 1'000'000;
   std::uint64_t warm_up = 300'000;  ///< of them, before the first look that counts
-  int looks = 8;                    ///< after the warm-up
+  int looks = 24;                   ///< after the warm-up
   std::uint64_t seed = 1;
   std::string offload = "never";  ///< as engine.offload
   std::string only;  ///< this kind of operation alone, to find out which one leaves something behind; empty: all
@@ -163,12 +163,15 @@ private:
 
   bool odd() const { return c_.rank() == odd_; }
 
-  void attempt(const std::function<void()>& body) {
+  /// True: performed.
+  bool attempt(const std::function<void()>& body) {
     try {
       body();
       ++ends_["performed"];
+      return true;
     } catch (const troupe::error& e) {
       ++ends_[e.code().message()];
+      return false;
     }
   }
 
@@ -190,30 +193,60 @@ private:
       default: return begin(calls::all_reduce(in_.data(), out, count_, datatype::f32));
     }
   }
-  void check_sum() {
-    for (std::size_t i = 0; i < count_; ++i) wrong_ += out_[i] != static_cast<float>(i % 3 * n_);
+  void check_sum() { check(troupe::collective::all_reduce, n_, count_); }
+  /// All inputs are the same. @param times that every element comes in, where sums are asked for: how many ranks @param few elements of a block
+  void check(troupe::collective what, std::size_t times, std::size_t few) {
+    using enum troupe::collective;
+    const auto me = static_cast<std::size_t>(c_.rank());
+    const auto is = [&](std::size_t at, std::size_t from, std::size_t sum) {
+      for (std::size_t i = 0; i < few; ++i) wrong_ += out_[at + i] != static_cast<float>(sum) * in_[from + i];
+    };
+    if (what == all_reduce) return is(0, 0, times);
+    if (what == reduce_scatter) return is(0, me * few, times);
+    if (what == scan) return is(0, 0, me + 1);
+    if (what == scatter) return is(0, me * few, 1);
+    if (what == reduce && c_.rank() == root_) return is(0, 0, times);
+    if (what == all_gather || (what == gather && c_.rank() == root_))
+      for (std::size_t r = 0; r < n_; ++r) is(r * few, 0, 1);
+    if (what == all_to_all)
+      for (std::size_t r = 0; r < n_; ++r) is(r * few, me * few, 1);
+  }
+  void check(const troupe::call& what) {
+    check(what.what, what.reduction.kind == troupe::op_kind::avg ? 1 : n_, what.count);
   }
 
   void blocking(draw& d) {
-    uniform(d, [&](troupe::call_description what) { attempt([&] { c_.run(what); }); });
+    uniform(d, [&](troupe::call_description what) {
+      if (attempt([&] { c_.run(what); })) check(what.what);
+    });
   }
   void asynchronous(draw& d) {
-    uniform(d, [&](troupe::call_description what) { attempt([&] { c_.start(what).wait(); }); });
+    uniform(d, [&](troupe::call_description what) {
+      if (attempt([&] { c_.start(what).wait(); })) check(what.what);
+    });
   }
   void v_form(draw& d) {
     std::vector<std::size_t> counts(n_);
     const std::uint64_t list = d.below(4);
     for (std::size_t r = 0; r < n_; ++r) counts[r] = (list * 7 + r * 13) % 40;
     const std::span<float> mine = std::span{in_}.first(counts[static_cast<std::size_t>(c_.rank())]);
-    if (d.below(2) == 0) attempt([&] { c_.all_gather_v(mine, out_, troupe::block_list{counts}); });
-    else attempt([&] { c_.gather_v(mine, out_, troupe::block_list{counts}, root_); });
+    const bool all = d.below(2) == 0;
+    const bool performed = attempt([&] {
+      if (all) c_.all_gather_v(mine, out_, troupe::block_list{counts});
+      else c_.gather_v(mine, out_, troupe::block_list{counts}, root_);
+    });
+    if (!performed || (!all && c_.rank() != root_)) return;
+    auto at = out_.begin();
+    for (const std::size_t n : counts)
+      for (std::size_t i = 0; i < n; ++i) wrong_ += *at++ != in_[i];
   }
   void pair(draw&) {
     const int n = static_cast<int>(n_), me = c_.rank();
-    attempt([&] {
+    const bool performed = attempt([&] {
       c_.send_recv(std::span<const float>{in_}.first(count_), (me + 1) % n, std::span{out_}.first(count_),
                    (me + n - 1) % n);
     });
+    if (performed) check(troupe::collective::all_reduce, 1, count_);
   }
   void in_group(draw& d) {
     troupe::group together;
@@ -232,12 +265,18 @@ private:
   void rooted(draw& d) {
     using troupe::datatype;
     const std::size_t few = std::min<std::size_t>(count_, 16);
-    for (int i = 0; i < 10; ++i) switch (d.below(4)) {
-        case 0: attempt([&] { c_.broadcast(std::span{out_}.first(few), root_); }); break;
-        case 1: attempt([&] { c_.reduce(in_.data(), out_.data(), few, datatype::f32, troupe::sum, root_); }); break;
-        case 2: attempt([&] { c_.gather(in_.data(), out_.data(), few, datatype::f32, root_); }); break;
-        default: attempt([&] { c_.scatter(in_.data(), out_.data(), few, datatype::f32, root_); });
-      }
+    using enum troupe::collective;
+    for (int i = 0; i < 10; ++i) {
+      const auto what = d.of(std::array{broadcast, reduce, gather, scatter});
+      if (what == broadcast && c_.rank() == root_) std::copy_n(in_.begin(), few, out_.begin());
+      const bool performed = attempt([&] {
+        if (what == broadcast) c_.broadcast(std::span{out_}.first(few), root_);
+        else if (what == reduce) c_.reduce(in_.data(), out_.data(), few, datatype::f32, troupe::sum, root_);
+        else if (what == gather) c_.gather(in_.data(), out_.data(), few, datatype::f32, root_);
+        else c_.scatter(in_.data(), out_.data(), few, datatype::f32, root_);
+      });
+      if (performed) check(what == broadcast ? all_reduce : what, what == broadcast ? 1 : n_, few);
+    }
   }
   void mismatch(draw&) {
     attempt([&] { c_.all_reduce(in_.data(), out_.data(), odd() ? count_ + 1 : count_, troupe::datatype::f32); });
@@ -247,18 +286,19 @@ private:
   }
   void cancelled(draw& d) {
     uniform(d, [&](troupe::call_description what) {
-      attempt([&] {
-        troupe::request r = c_.start(std::move(what));
+      const bool performed = attempt([&] {
+        troupe::request r = c_.start(what);
         if (odd()) r.cancel();
         r.wait();
       });
+      if (performed) check(what.what);
     });
   }
   void deadline(draw& d) {
     uniform(d, [&](troupe::call_description what) {
       if (odd()) what.options.deadline = std::chrono::microseconds{1};
       if (c_.rank() == (odd_ + 1) % c_.size()) linger();
-      attempt([&] { c_.run(what); });
+      if (attempt([&] { c_.run(what); })) check(what.what);
     });
   }
   void throwing(draw&) {

@@ -146,7 +146,7 @@ TROUPE_API plain_v_call all_to_all_v(const void* input, const block_list& send, 
 
 // -- pairs ------------------------------------------------------------------------------------------------------------
 
-/// Matched with the recv of the same tag (call_options) and position in the order of the calls of this pair with this tag. `proc_null`: done at once.
+/// Matched with the recv of the same tag (call_options) and position in the order of the calls of this pair with this tag, of which there may be 2⁴⁷. `proc_null`: done at once.
 TROUPE_API call_description send(const void* data, std::size_t count, datatype type, rank_t to,
                                  call_options options = {});
 TROUPE_API call_description recv(void* data, std::size_t count, datatype type, rank_t from, call_options options = {});

@@ -387,8 +387,41 @@ private:
 
 bool look_at_lists(listed_call& what, rank_t rank, int ranks) { return list_reader(what, rank, ranks).read(); }
 
+std::optional<std::size_t> only_block_of(const listed_call& c) {
+  const collective_traits& of = traits_of(c.what);
+  if (of.v == v_counts::none || c.root != 0 || c.counts.size() != 1 || !c.input_displacements.empty() ||
+      !c.output_displacements.empty())
+    return std::nullopt;
+  const std::size_t count = c.counts[0];
+  const auto fits = [&](std::size_t limit, bool exactly) {
+    return limit == plain_call::unknown || (exactly ? limit == count : limit >= count);
+  };
+  const bool rooted = of.v == v_counts::rooted,
+             same = of.v != v_counts::every_pair || (c.receive_counts.size() == 1 && c.receive_counts[0] == count);
+  if (!same || !fits(c.input_limit, rooted && of.root == root_role::sink) ||
+      !fits(c.output_limit, rooted && of.root == root_role::source))
+    return std::nullopt;
+  return count;
+}
+
+namespace {
+/// A v-form's only block is as large as itself. False: it stays as it is.
+bool make_uniform(call_description& d) {
+  const auto count = only_block_of(listed_call{d});
+  if (!count) return false;
+  d.what.uniform = true;
+  d.what.count = *count;
+  d.what.counts.clear();
+  d.what.receive_counts.clear();
+  d.input_limit = d.output_limit = unknown;
+  return true;
+}
+}  // namespace
+
 void check_call(call_description& what, rank_t rank, int ranks) {
-  if (!what.what.outcome_of) checker(what, rank, ranks).run();
+  if (what.what.outcome_of) return;
+  checker(what, rank, ranks).run();
+  if (ranks == 1 && !what.pair && !what.what.uniform && make_uniform(what)) checker(what, rank, ranks).run();
 }
 
 }  // namespace troupe

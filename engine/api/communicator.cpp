@@ -170,7 +170,8 @@ bool refused_to_all() {
   try {
     throw;
   } catch (const error& e) {
-    return e.code_value() == errc::unsupported || e.code_value() == errc::unsupported_type;
+    return e.code_value() == errc::unsupported || e.code_value() == errc::unsupported_type ||
+           e.code_value() == errc::bad_score;
   } catch (...) {
     return false;
   }
@@ -400,6 +401,13 @@ void communicator::run(const plain_call& what) {
 
 void communicator::run(const plain_v_call& what) {
   if (!impl_) refuse_empty();
+  if (impl_->of->ranks == 1)
+    if (const auto count = only_block_of(listed_call{what})) {
+      plain_call only = what.words;
+      only.count = *count;
+      only.input_limit = only.output_limit = plain_call::unknown;
+      return run(only);
+    }
   if (impl_->at_once([&](communicator_state& of, rank_t rank) { return of.run_again(rank, what); })) return;
   run_described(*this, what);
 }

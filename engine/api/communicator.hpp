@@ -69,10 +69,10 @@ struct grow_options {
 /// Options may be written in braces at the end of any of them: {.deadline = std::chrono::seconds{1}}.
 /// A collective that is refused on one rank alone (a null buffer, a bad root …) throws there at once. It counts as that rank's call all
 /// the same: on the other ranks the operation fails with errc::peer_refused, which names the rank and its reason, and all go on with
-/// the next one. In a group it keeps its place. No calls are: a refused …_init; a refused send or receive, whose peer waits on; one more
+/// the next one, or, of a rooted call that others have run ahead of (agreement_time::eager), the communicator ends so. In a group it keeps its place. No calls are: a refused …_init; a refused send or receive, whose peer waits on; one more
 /// than the 8192 collectives of the second and third form, or 8192 sends and receives, that a rank may have under way or in groups
 /// (errc::out_of_memory: wait for some, and call it again); and
-/// what no rank can do (errc::unsupported, unsupported_type: a misspelt choreography …) in an …_async form outside of engine::run.
+/// what no rank can do (errc::unsupported, unsupported_type, bad_score: a misspelt choreography …) in an …_async form outside of engine::run.
 /// Whoever calls for all ranks from one thread would be told the same of each, and may stop at the first; other ranks that called
 /// something else wait until this one has called or left. Blocking, or on a thread of engine::run, it is a call like any other.
 /// All ranks must call the same collectives in the same order, whichever form each uses. One thread at a time may use a

@@ -18,6 +18,7 @@
 #include "engine/world/join.hpp"
 #include "memory/error.hpp"
 #include "memory/exception_text.hpp"
+#include "protocols/chunk.hpp"
 #include "topology/layout/placement.hpp"
 #include "topology/reach.hpp"
 
@@ -51,6 +52,9 @@ void check_choice(const char* what, const std::string& value, std::string_view c
   throw error(errc::bad_config, std::string{what} + " is \"" + value + "\" but must be " + choices_in_words(choices));
 }
 
+/// Sends of a pair with one tag have 2⁴⁷ numbers (chunk.hpp), of which as many are left as it takes 19 hours to use up at a thousand million a second.
+constexpr std::uint64_t most_first_operation = std::uint64_t{1} << (bits_below_tag - 1);
+
 engine_options checked(engine_options o) {
   check_range("credits", o.credits, 1, most_credits);
   check_range("channels", o.channels, 0, most_channels_wanted);
@@ -63,6 +67,9 @@ engine_options checked(engine_options o) {
                                    card_size_fault("card.l2", o.card.l2, card_sizes::most_l2)})
     if (!fault.empty()) throw error(errc::bad_config, fault);
   check_range("lanes", o.lanes, 1, actors::most_connections);
+  if (o.first_operation > most_first_operation)
+    throw error(errc::bad_config, "first_operation is " + std::to_string(o.first_operation) +
+                                      " but must be at most 2^46, so that sends have numbers left");
   for (const double p : {o.faults.drop, o.faults.duplicate, o.faults.reorder, o.faults.delay})
     check_range("a fault's probability", p, 0, 1);
   if (o.deadline && o.deadline->count() <= 0)
@@ -291,6 +298,13 @@ void close_from_anywhere(std::shared_ptr<engine_core> core) {
   std::thread([core = std::move(core)] { core->close(); }).detach();
 }
 
+/// Of an engine that has not been moved from.
+template <class Impl>
+const std::shared_ptr<engine_core>& held(const std::unique_ptr<Impl>& engine) {
+  if (!engine) throw error(errc::invalid_argument, "the engine was moved from");
+  return engine->core;
+}
+
 }  // namespace
 
 engine::engine(engine_options options) : impl_(std::make_unique<impl>()) {
@@ -309,19 +323,22 @@ engine::~engine() {
 }
 
 std::shared_ptr<std::pmr::memory_resource> engine::memory() const {
-  const auto& memory = impl_->core->memory;
+  const auto& memory = held(impl_)->memory;
   return {memory, &memory->pooled()};
 }
 
-const engine_options& engine::options() const noexcept { return impl_->core->options; }
+const engine_options& engine::options() const noexcept {
+  static const engine_options of_none;  // whose engine was moved from
+  return impl_ ? impl_->core->options : of_none;
+}
 
 std::vector<std::string> engine::traced_routes() const {
-  const gate::pass inside{impl_->core->door};
-  return inside ? impl_->core->runtime->traced_routes() : std::vector<std::string>{};
+  const gate::pass inside{held(impl_)->door};
+  return inside ? held(impl_)->runtime->traced_routes() : std::vector<std::string>{};
 }
 std::vector<element_traffic> engine::traffic() const {
-  const gate::pass inside{impl_->core->door};
-  return inside ? impl_->core->runtime->traffic() : std::vector<element_traffic>{};
+  const gate::pass inside{held(impl_)->door};
+  return inside ? held(impl_)->runtime->traffic() : std::vector<element_traffic>{};
 }
 
 namespace {
@@ -355,7 +372,7 @@ std::shared_ptr<communicator_state> found_world(const std::shared_ptr<engine_cor
 
 // For engine/api/caf_actors.hpp.
 struct engine_access {
-  static const std::shared_ptr<engine_core>& core_of(engine& e) { return e.impl_->core; }
+  static const std::shared_ptr<engine_core>& core_of(engine& e) { return held(e.impl_); }
 };
 struct communicator_access {
   static const communicator_state* state_of(const communicator& c) { return c.impl_ ? c.impl_->of.get() : nullptr; }
@@ -389,9 +406,9 @@ TROUPE_API actors::communicator_actors& actors_of(const communicator& of) {
 }
 
 std::vector<communicator> engine::communicators(int ranks) {
-  const gate::pass inside{impl_->core->door};
+  const gate::pass inside{held(impl_)->door};
   if (!inside) refuse_closing();
-  return here(found_world(impl_->core, ranks, nullptr));
+  return here(found_world(held(impl_), ranks, nullptr));
 }
 
 /// The handles of the ranks that live in this process.
@@ -411,7 +428,7 @@ constexpr std::chrono::hours longest{24 * 365};  // more would not fit into a cl
 }
 
 std::vector<troupe::communicator> engine::join_communicators(int ranks_here, const join_options& how) {
-  const gate::pass inside{impl_->core->door};
+  const gate::pass inside{held(impl_)->door};
   if (!inside) refuse_closing();
   return joined(ranks_here, how, nullptr);
 }
@@ -419,9 +436,9 @@ std::vector<troupe::communicator> engine::join_communicators(int ranks_here, con
 std::vector<troupe::communicator> engine::joined(int ranks_here, const join_options& how,
                                                  const std::shared_ptr<actors::run_threads>& run) {
   const auto until = std::chrono::steady_clock::now() + std::min<std::chrono::milliseconds>(how.deadline, longest);
-  join_job(*impl_->core, how, ranks_here);
-  const auto world = found_job_world(*impl_->core, run);
-  if (!impl_->core->has_grown) return here(world);
+  join_job(*held(impl_), how, ranks_here);
+  const auto world = found_job_world(*held(impl_), run);
+  if (!held(impl_)->has_grown) return here(world);
   std::vector<int> order;  // new ranks stay where they are, behind the old ones
   for (const auto& cell : world->table->cells()) order.push_back(cell->rank());
   return troupe::communicator::ordered(here(world), order, until,
@@ -438,10 +455,10 @@ int place_on_host(const communicator_state& of, rank_t rank) {
 }  // namespace
 
 communicator engine::communicator(const job_id& id, int ranks, int rank, const join_options& how) {
-  const gate::pass inside{impl_->core->door};
+  const gate::pass inside{held(impl_)->door};
   if (!inside) refuse_closing();
-  join_job(*impl_->core, id, ranks, rank, how);
-  troupe::communicator mine = std::move(here(found_job_world(*impl_->core, nullptr)).front());
+  join_job(*held(impl_), id, ranks, rank, how);
+  troupe::communicator mine = std::move(here(found_job_world(*held(impl_), nullptr)).front());
   begin_on_cpu(place_on_host(*mine.impl_->of, mine.rank()));
   return mine;
 }
@@ -456,7 +473,7 @@ void engine::join(int ranks_here, const std::function<void(troupe::communicator&
   const auto run = std::make_shared<actors::run_threads>(std::max(ranks_here, 1));
   std::vector<troupe::communicator> comms;
   {
-    const gate::pass inside{impl_->core->door};
+    const gate::pass inside{held(impl_)->door};
     if (!inside) refuse_closing();
     comms = joined(ranks_here, how, run);
   }
@@ -492,9 +509,9 @@ void engine::run(int ranks, const std::function<void(troupe::communicator&)>& bo
   const auto run = std::make_shared<actors::run_threads>(std::max(ranks, 1));
   std::vector<troupe::communicator> comms;
   {
-    const gate::pass inside{impl_->core->door};
+    const gate::pass inside{held(impl_)->door};
     if (!inside) refuse_closing();
-    comms = here(found_world(impl_->core, ranks, run));
+    comms = here(found_world(held(impl_), ranks, run));
   }
   run_on_threads(run, std::move(comms), body);
 }

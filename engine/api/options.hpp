@@ -145,7 +145,7 @@ struct engine_options {
   std::string transport = "sockets";
   std::string log_level = "warn";  ///< trace, debug, info, warn, error, off
   fault_options faults;
-  /// As if that many small operations had been performed in every communicator before: for tests of long runs, and so not in files.
+  /// As if that many small operations had been performed in every communicator before: for tests of long runs, and so not in files. At most 2⁴⁶.
   std::uint64_t first_operation = 0;
   /// What is left at its default here is taken from the environment: the file that TROUPE_CONFIG names, then TROUPE_ENGINE_… variables, which
   /// are stronger (docs/config.md). False: the program alone decides.

@@ -644,8 +644,9 @@ void plan_choice::settle(contender& c, const planning_task& task) {
   if (!v.ok()) {
     consider(c, task);  // credits that do not suffice are not the score's fault
     if (!c.eligible()) return;
-    c.faulty = true;
-    c.why_rejected = "the verifier found a fault: " + to_string(*v.first_fault);
+    c.faulty = !v.first_fault->too_large;
+    c.why_rejected =
+        (c.faulty ? "the verifier found a fault: " : "it is too large for the verifier: ") + to_string(*v.first_fault);
     return;
   }
   if (task.rules.trees.met_by(v) && same_trees_in_place(c, task, v)) {

@@ -308,7 +308,8 @@ score written(const choreography& which, const stage& on) {
   score s = write_score(which, on);
   if (!is_built_in(which))
     if (const verdict v = verify(s); !v.ok())
-      throw error(errc::bad_score, std::string{which.name} + " does not verify: " + to_string(*v.first_fault));
+      throw error(v.first_fault->too_large ? errc::unsupported : errc::bad_score,
+                  std::string{which.name} + " does not verify: " + to_string(*v.first_fault));
   return s;
 }
 

@@ -321,6 +321,9 @@ void check_call(call_description& what, rank_t rank, int ranks);
 /// Makes of it what check_call() would, if nothing is wrong with it: what only the root needs another rank leaves out. False: check_call() decides,
 /// which finds more of them right, and has the sentences for the others. @pre without a tag
 bool look_at_lists(listed_call& what, rank_t rank, int ranks);
+/// Elements of the only block there is, so that the call is that of blocks of equal size; none: something may be wrong with it, or its block does not lie at
+/// the begin of its buffer. @pre of a rank alone
+std::optional<std::size_t> only_block_of(const listed_call& c);
 
 /// The engine's inside. engine.cpp.
 const std::shared_ptr<engine_core>& core_of(engine& of);

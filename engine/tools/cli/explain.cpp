@@ -81,8 +81,8 @@ call call_of(const arguments& a, const job_kind& kind, const engine_options& opt
   what.count = shape_of(one, ranks).count;
   one.kind.v_form = kind.v_form;
   if (kind.v_form) one.counts.assign(static_cast<std::size_t>(block_count(kind.what, ranks)), what.count);
-  what.uniform = !kind.v_form;
-  if (kind.v_form) what.counts.assign(static_cast<std::size_t>(ranks), what.count);
+  what.uniform = !kind.v_form || ranks == 1;  // the only block is as large as itself
+  if (!what.uniform) what.counts.assign(static_cast<std::size_t>(ranks), what.count);
   what.in_place = a.in_place;
   what.level = options.level;
   if (kind.rooted() && what.uniform) what.agreement = options.agreement;
