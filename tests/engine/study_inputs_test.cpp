@@ -316,6 +316,28 @@ TEST_CASE("study, inputs: a key that does nothing is a mistake, told at its line
   }
 }
 
+TEST_CASE("study, inputs: what a flow, a trace or experts have no use for is a mistake") {
+  const auto flow = [](const std::string& key) {
+    return why_refused("[study]\npreset = \"sunway_card\"\nranks = 4\nsizes = \"64K\"\n" + key +
+                       "[[study.node]]\nname = \"x\"\nkind = \"source\"\n[[study.node]]\nname = \"a\"\nkind = "
+                       "\"operator\"\nfrom = \"x\"\ntime = \"1us\"\n");
+  };
+  CHECK(flow("") == "accepted");
+  for (const char* key : {"channels = 2\n", "credits = 1\n", "choreography = \"ring\"\n", "protocol = \"auto\"\n"})
+    check_says(flow(key), "would do nothing: no node of the flow is a collective");
+  check_says(flow("op = \"max\"\n"), "s.toml:5: study.op would do nothing: no node of the flow reduces");
+  for (const char* key : {"seed = 3\n", "payload = \"real\"\n"})
+    check_says(flow(key), "would do nothing: the study has a flow");
+
+  const std::string trace = "replay " + config_folder() + "traces/stencil.goal --on flat --set ";
+  const std::string experts = "experts --on flat --ranks 4 --layers 1 --set ";
+  for (const char* key : {"unit=2", "seed=3", "compute_blocks=2", "compute_dma_bytes=1K", "skew.1=3us", "sizes=4K"}) {
+    CAPTURE(key);
+    check_refused(run(trace + key), {"--set: study.", "would do nothing here: the trace says"});
+    check_refused(run(experts + key), {"--set: study.", "would do nothing here: experts are"});
+  }
+}
+
 TEST_CASE("study, inputs: what a stronger source makes do nothing is no mistake, and no dump says it") {
   const std::string told = "[study]\nranks = 4\nchoreography = \"nccl\"\n[study.nccl]\nchannels = 4\ninside = 20\n";
   const std::string nothing = "--set: study.nccl.channels would do nothing";

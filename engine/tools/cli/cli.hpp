@@ -89,6 +89,9 @@ void check_outputs(std::initializer_list<output_file> outputs, const std::vector
 /// The files that a configuration was read from, and those that its values name.
 std::vector<std::string> files_of(const configuration& config);
 
+/// Throws error(bad_config) for what says what a study performs, where something else does. Of a file only jobs and flows are, as its collective may
+/// be there for `troupe study`. @param who "the trace says what is performed"
+void check_performed_elsewhere(const configuration& from, const std::string& who);
 /// --dump-config: what a command has read, and where it came from. Returns the exit code.
 int dump(const configuration& config);
 /// The same of a study; what it says of the machine is checked. @param scenario as it was read from it

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/tools/cli/cli.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <csignal>
@@ -159,6 +160,23 @@ std::vector<std::string> files_of(const configuration& config) {
     if (const auto* text = std::get_if<std::string>(&entry.value); text != nullptr && !text->empty())
       if (std::error_code ignored; std::filesystem::is_regular_file(*text, ignored)) all.push_back(*text);
   return all;
+}
+
+void check_performed_elsewhere(const configuration& from, const std::string& who) {
+  const auto refuse = [&](const std::string& what) {
+    throw error(errc::bad_config, what + " would do nothing here: " + who);
+  };
+  if (!from.jobs().empty() || !from.nodes().empty()) refuse(from.jobs().empty() ? "[[study.node]]" : "[[study.job]]");
+  static constexpr std::string_view keys[] = {"collective", "sizes",   "counts",         "unit",
+                                              "type",       "op",      "root",           "in_place",
+                                              "payload",    "compute", "compute_blocks", "compute_dma_bytes",
+                                              "overlap",    "seed",    "skew_spread"};
+  for (const auto& [key, entry] : from.values()) {
+    if (entry.origin.from != config_origin::source::command_line || !key.starts_with("study.")) continue;
+    const std::string_view name = std::string_view{key}.substr(6);
+    if (std::ranges::find(keys, name) != std::end(keys) || name.starts_with("skew."))
+      refuse(place_of(entry.origin) + ": " + key);
+  }
 }
 
 int dump(const configuration& config) {

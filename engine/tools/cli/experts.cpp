@@ -44,10 +44,8 @@ std::int64_t nanoseconds(const char* option, const std::string& text) {
 }
 
 study_scenario scenario_of(const arguments& a, const configuration& config) {
+  check_performed_elsewhere(config, "experts are what is performed");
   study_scenario s = read_study(config, study_use::machine_and_ways);
-  if (!s.jobs.empty() || !s.flow.nodes.empty())
-    throw error(errc::bad_config, std::string{s.jobs.empty() ? "[[study.node]]" : "[[study.job]]"} +
-                                      " would do nothing here: experts are what is performed");
   if (a.ranks > 0) s.request.ranks = a.ranks;
   return s;
 }

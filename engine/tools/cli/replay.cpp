@@ -42,20 +42,6 @@ struct arguments {
   bool path = false;
 };
 
-/// What says what is performed, which is here the trace's to say.
-void check_keys(const configuration& from) {
-  if (!from.jobs().empty() || !from.nodes().empty())
-    throw error(errc::bad_config, std::string{from.jobs().empty() ? "[[study.node]]" : "[[study.job]]"} +
-                                      " would do nothing here: the trace says what is performed");
-  for (const char* key : {"collective", "sizes", "counts", "type", "op", "root", "in_place", "payload", "compute",
-                          "overlap", "skew_spread"}) {
-    const auto at = from.values().find(std::string{"study."} + key);
-    if (at != from.values().end() && at->second.origin.from == config_origin::source::command_line)
-      throw error(errc::bad_config, place_of(at->second.origin) + ": study." + key +
-                                        " would do nothing here: the trace says what is performed");
-  }
-}
-
 /// An option that does nothing is a mistake. @param why the rest of the sentence
 void refuse_useless(std::initializer_list<std::pair<const char*, bool>> options, const std::string& why) {
   for (const auto& [option, said] : options)
@@ -116,7 +102,7 @@ int write_as_chakra(const application& what, const std::string& name, const std:
 int run(const arguments& a) {
   put_heap_on_large_pages(computing_heap);
   const configuration config = read_study_configuration(a.config.file, on_machine(a.machine, a.config));
-  check_keys(config);
+  check_performed_elsewhere(config, "the trace says what is performed");
   const study_scenario scenario = read_study(config, study_use::machine_and_ways);
   if (a.config.dump)
     return dump(without_useless_keys(with_names_of_machine(config), scenario,

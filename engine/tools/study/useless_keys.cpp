@@ -103,6 +103,7 @@ public:
         performed_(performances_of(s, use)) {
     find_selections();
     if (s.flow.nodes.empty()) find_choreographies();
+    else find_flow();
     if (one_collective_) find_call(), find_cuts(), find_times();
   }
 
@@ -149,6 +150,15 @@ private:
   void check(const char* key, const std::vector<taker>& by, const char* why) {
     if (std::ranges::none_of(performed_, [&](const performance& p) { return takes(s_, p, by); }))
       add({key}, {"choreography", "collective"}, why);
+  }
+
+  void find_flow() {
+    add({"seed"}, {}, "the study has a flow, whose nodes say what is performed");
+    const auto is_collective = [](const study_node& n) { return n.what == study_node::kind::collective; };
+    const auto reduces = [](const study_node& n) { return n.exchanges == study_node::exchange::reduce_scatter; };
+    if (std::ranges::none_of(s_.flow.nodes, is_collective))
+      add({"choreography", "protocol", "channels", "credits"}, {}, "no node of the flow is a collective");
+    if (std::ranges::none_of(s_.flow.nodes, reduces)) add({"op"}, {}, "no node of the flow reduces");
   }
 
   void find_call() {
