@@ -62,6 +62,17 @@ else()
   endforeach()
 endif()
 
+# CAF of another version than the library was built with: refused, with both versions, before anything is linked with two of them.
+set(other_caf ${work_dir}/other_caf)
+file(WRITE ${other_caf}/caf/config.hpp "")
+file(WRITE ${other_caf}/caf/detail/build_config.hpp "#define CAF_VERSION_STR \"9.8.7\"\n")
+execute_process(COMMAND ${CMAKE_COMMAND} -S ${outside} -B ${outside}/refused ${tools} -DCMAKE_PREFIX_PATH=${prefix} -DCAF_INCLUDE_DIR=${other_caf}
+  RESULT_VARIABLE result OUTPUT_VARIABLE output ERROR_VARIABLE output)
+string(REGEX REPLACE "[ \n]+" " " output "${output}")  # CMake breaks lines
+if(result EQUAL 0 OR NOT output MATCHES "it needs the C\\+\\+ Actor Framework [01]\\.[0-9.]+, with which it was built .*there is 9\\.8\\.7 in")
+  message(FATAL_ERROR "another CAF is not refused as it should be, but with ${result}: ${output}")
+endif()
+
 set(ENV{PKG_CONFIG_PATH} ${prefix}/${lib_dir}/pkgconfig)
 execute_process(COMMAND ${pkg_config} --cflags --libs troupe OUTPUT_VARIABLE flags COMMAND_ERROR_IS_FATAL ANY)
 separate_arguments(flags UNIX_COMMAND "${flags}")
