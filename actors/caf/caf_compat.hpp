@@ -8,7 +8,7 @@
 ///  TROUPE_BEGIN_MESSAGES … TROUPE_END_…       CAF_ALLOW_UNSAFE_MESSAGE_TYPE           and a type id block, registered when loaded
 ///  spawn_actor(where, function)               works round a defect                    where.spawn(function)
 ///  post, post_exit, post_later, ask           anon_send, send_exit, … request         mail(…)
-///  on_down, on_exit_message                   set_down_handler, set_exit_handler      the same, though deprecated
+///  on_down, on_exit_message                   set_down_handler, set_exit_handler      the same; before on_exit()
 ///  execution_context, job                     execution_unit, resumable               scheduler, resumable
 ///  make_actor_system                          a module of the configuration           custom set-up of the system
 ///
