@@ -105,12 +105,17 @@ double guessed_steps(const choreography& which, const stage& on) {
   return std::isfinite(steps) && steps > 0 ? steps : -1;
 }
 
-std::string too_many_steps(const choreography& which, const stage& on, double bytes_a_step) {
-  const double steps = guessed_steps(which, on);
-  if (steps * bytes_a_step <= 0.7 * static_cast<double>(usable_memory())) return {};
+std::string too_many_steps(const choreography& which, const stage& on, double bytes_a_step, double bytes_a_rank) {
+  const double steps = guessed_steps(which, on), most = 0.7 * static_cast<double>(usable_memory());
+  const double bytes = std::max(steps, 0.0) * bytes_a_step + on.ranks * bytes_a_rank;
+  if (bytes <= most) return {};
+  const std::string who = std::string{which.name} + " on " + std::to_string(on.ranks) + " ranks";
+  if (steps * bytes_a_step <= most)
+    return who + " takes about " + std::to_string(static_cast<std::uint64_t>(bytes / 1e9)) +
+           " GB, more than this computer's memory holds; take fewer ranks";
   const bool many = steps >= 2e6;
-  return std::string{which.name} + " on " + std::to_string(on.ranks) + " ranks has about " +
-         std::to_string(static_cast<std::uint64_t>(many ? steps / 1e6 : steps)) + (many ? " million" : "") +
+  return who + " has about " + std::to_string(static_cast<std::uint64_t>(many ? steps / 1e6 : steps)) +
+         (many ? " million" : "") +
          " steps, more than this computer's memory holds; take fewer ranks, or a choreography with fewer "
          "steps";
 }

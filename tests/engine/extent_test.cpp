@@ -58,3 +58,11 @@ TEST_CASE("steps of a score for many ranks are guessed to a tenth, whatever the 
   CHECK(guessed_steps(*find_choreography("ring"), flat_stage(collective::all_reduce, 512)) ==
         -1);  // they are soon written
 }
+
+TEST_CASE("extent: ranks need memory, too, where each has few steps") {
+  const stage on = flat_stage(collective::all_reduce, 4096);
+  const choreography& tree = *find_choreography("double_binary_tree");
+  CHECK(too_many_steps(tree, on, bytes_of_a_step, bytes_of_a_rank).empty());
+  CHECK(too_many_steps(tree, on, 1, 1e12).find("takes about 4096") != std::string::npos);
+  CHECK(too_many_steps(tree, on, 1e12).find("steps, more than this computer's memory holds") != std::string::npos);
+}

@@ -197,6 +197,22 @@ TEST_CASE("study, inputs: a title from the file says what was changed") {
   check_says(compared.out, "# B: Ring all-reduce on 16 ranks, sizes=1K, ranks=4 (");
 }
 
+TEST_CASE("study, inputs: what only the file's own value is wrong with does not keep a sweep from being run") {
+  const std::string study = "study " + ring_study() + " --set sizes=1K --set collective=broadcast --set root=20 ";
+  const outcome o = run(study + "--sweep ranks=8,32,64");
+  CHECK(o.code == 2);  // of the 8
+  check_says(o.out, "ranks=32");
+  check_says(o.out, "refused: --set: study.root: there is no rank 20; ranks are 0 to 7");
+  check_says(o.err, "ranks are 0 to 15 (that is the study without a sweep; ranks=32 is shown in its place)");
+  CHECK(run(study + "--sweep ranks=32,64").code == 0);
+  check_refused(run(study + "--sweep ranks=3,4"), {"there is no rank 20"});
+}
+
+TEST_CASE("study, inputs: an option that is no number is refused") {
+  check_refused(run("experts --skew nan --layers 1"), {"--skew: nan is no number"});
+  check_refused(run("experts --skew=-nan --layers 1"), {"is no number"});
+}
+
 TEST_CASE("study, inputs: the CSV of a sweep has a row for each value, refused ones too") {
   const outcome o =
       run("study " + ring_study() + " --set sizes=1K --sweep ranks=4,y,8 --sweep choreography=bruck,ring --csv -");

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/tools/cli/command.hpp"
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -34,7 +36,15 @@ option option::within(int least, int most, in_help say) const {
   return option{*of_->check(range)};
 }
 
-option option::within(double least, double most) const { return option{*of_->check(CLI::Range(least, most))}; }
+option option::within(double least, double most) const {
+  // Neither below nor above is what is no number.
+  const CLI::Validator number{[](const std::string& text) {
+                                return std::isnan(std::strtod(text.c_str(), nullptr)) ? text + " is no number"
+                                                                                      : std::string{};
+                              },
+                              ""};
+  return option{*of_->check(number)->check(CLI::Range(least, most))};
+}
 
 option option::one_of(std::initializer_list<const char*> words) const {
   CLI::Validator member = CLI::IsMember(std::vector<std::string>{words.begin(), words.end()});

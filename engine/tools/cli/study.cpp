@@ -281,6 +281,45 @@ study_sweep_result run_sweep(const configuration& base, const study_sweep& sweep
   return done;
 }
 
+/// Of one study.
+study_result run_one(const arguments& a, const configuration& config, const assignments& said,
+                     const study_run_options& options) {
+  const study_scenario scenario = read_titled_study(config, said);
+  if (!scenario.jobs.empty() && a.path)
+    usage_error(
+        "--path is of a study of one collective; of several jobs there are --json, --csv, --trace and --report");
+  if (!scenario.flow.nodes.empty() && (a.path || !a.report.empty()))
+    usage_error(std::string{a.path ? "--path" : "--report"} +
+                " is of a study of one collective; of a flow there are --json, --csv and --trace");
+  if (!scenario.jobs.empty() && options.at) usage_error("--at is of a study of one collective, not of several jobs");
+  return run_study(scenario, options);
+}
+
+/// The file's own study, or, where only that is refused, that of the first value of a sweep which is not: the others would not be run for its sake.
+study_result run_own_or_swept(const arguments& a, const configuration& base, const std::vector<study_sweep>& sweeps,
+                              const study_run_options& options, std::string& remark) {
+  try {
+    return run_one(a, base, a.config.said(), options);
+  } catch (const error& why) {
+    if (sweeps.empty() || !refuses_the_value(why.code_value())) throw;
+    remark = why.what();
+  }
+  std::exception_ptr last;
+  for (const study_sweep& sweep : sweeps)
+    for (const std::string& value : sweep.values) try {
+        const std::string one = sweep.key + "=" + value;
+        assignments said = a.config.said();
+        said.push_back({one, "--sweep"});
+        study_result result = run_one(a, swept(base, sweep, value), said, options);
+        remark += " (that is the study without a sweep; " + one + " is shown in its place)";
+        return result;
+      } catch (const error& why) {
+        if (!refuses_the_value(why.code_value())) throw;
+        last = std::current_exception();
+      }
+  std::rethrow_exception(last);
+}
+
 int run(const arguments& a) {
   put_heap_on_large_pages(computing_heap);
   if (a.presets || a.published || a.calibrate)
@@ -313,16 +352,10 @@ int run(const arguments& a) {
 
   for (const study_sweep& sweep : wanted) check_sweep(base, sweep);
 
-  const study_scenario scenario = read_titled_study(base, a.config.said());
-  if (!scenario.jobs.empty() && a.path)
-    usage_error(
-        "--path is of a study of one collective; of several jobs there are --json, --csv, --trace and --report");
-  if (!scenario.flow.nodes.empty() && (a.path || !a.report.empty()))
-    usage_error(std::string{a.path ? "--path" : "--report"} +
-                " is of a study of one collective; of a flow there are --json, --csv and --trace");
-  if (!scenario.jobs.empty() && options.at) usage_error("--at is of a study of one collective, not of several jobs");
-  const study_result result = run_study(scenario, options);
+  std::string remark;
+  const study_result result = run_own_or_swept(a, base, wanted, options, remark);
   progress.clear();
+  if (!remark.empty()) std::cerr << "troupe: " << remark << '\n';
   const bool taken =
       a.json == "-" || a.csv == "-" || a.trace == "-" || a.report == "-";  // standard output is for one of them
   std::ostream& table = taken ? std::cerr : std::cout;

@@ -20,7 +20,7 @@ namespace {
 std::string why_too_long(const score_library& scores, const std::string& name, const stage& on) {
   const choreography* const by = find_choreography(name);
   if (by == nullptr || !scores.offers(name, on.what) || !scores.refusal(name, on).empty()) return {};
-  if (std::string why = too_many_steps(*by, on, bytes_of_a_step); !why.empty()) return why;
+  if (std::string why = too_many_steps(*by, on, bytes_of_a_step, bytes_of_a_rank); !why.empty()) return why;
   const std::string why = why_not_a_candidate(name, on);
   return why.empty() ? why : why + "; a study that names it tries it";
 }

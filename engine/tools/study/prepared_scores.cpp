@@ -106,7 +106,7 @@ score prepared_scores::write(const std::string& choreography, bool one_cell) {
   if (built_in == nullptr || scenario_.score_files.find(choreography) != scenario_.score_files.end()) {
     s = library_.as_written(choreography);
   } else {
-    if (const std::string why = too_many_steps(*built_in, on, bytes_of_a_step); !why.empty())
+    if (const std::string why = too_many_steps(*built_in, on, bytes_of_a_step, bytes_of_a_rank); !why.empty())
       throw error(errc::out_of_memory, why);
     s = write_score(*built_in, on);
     if (!is_built_in(*built_in)) check_others(s, choreography);
