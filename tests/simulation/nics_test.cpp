@@ -150,3 +150,7 @@ TEST_CASE("nics: whenever a NIC process ends or is killed, what it has not answe
 TEST_CASE("nics: one that is woken late gives back what was recalled after all else is over") {
   check_all_right(seeds(851'736, 851'736));
 }
+
+TEST_CASE("nics: what a rank that died has asked back twice it may be given once") {
+  for (const std::uint64_t seed : {368'252u, 451'746u, 650'272u, 697'615u}) check_all_right(seeds(seed, seed + 5));
+}

@@ -7,6 +7,7 @@
 // lost. Payload is read from the sender's memory when it arrives, unless the NIC has had the link let go of it before.
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "engine/tools/simulate/world.hpp"
@@ -50,13 +51,14 @@ public:
          [epoch, from](rank_state& s, rank_outbox& o) { s.nic_differs(epoch, from, o); });
   }
   void let_go(epoch_t epoch) override {
-    --recalled;
+    recalled.erase(epoch);
     tell(message_kind::nic_let_go, epoch, [epoch](rank_state& s, rank_outbox& o) { s.nic_let_go(epoch, o); });
   }
 
   actors::nic_words words;
   bool rung = false;
-  int recalled = 0;  ///< operations that the NIC has not given back yet
+  std::set<epoch_t>
+      recalled;  ///< that the NIC has not given back yet; a rank that dies asks again, and may be answered once
 
 private:
   void tell(message_kind kind, epoch_t epoch, actors::rank_order what) {
@@ -178,7 +180,7 @@ void simulation::world::post_to_nic(rank_t rank, actors::nic_posting&& what) {
 void simulation::world::recall_from_nic(rank_t rank, epoch_t epoch) {
   if (breaks(mutant::drop_recall)) return;
   nic_end& end = *at_rank(rank).nic;
-  ++end.recalled;
+  end.recalled.insert(epoch);
   if (actors::nic_between* const elsewhere = way_to_home(rank)) {
     elsewhere->recall(epoch, rank);
     hear_bells();
@@ -195,7 +197,7 @@ void simulation::world::recall_from_nic(rank_t rank, epoch_t epoch) {
 
 /// The NIC's thread may be woken late.
 bool simulation::world::waits_for_nic(const member& m) const {
-  return !m.lost && m.nic != nullptr && m.nic->recalled > 0;
+  return !m.lost && m.nic != nullptr && !m.nic->recalled.empty();
 }
 
 /// A NIC that has not fallen asleep sees it without being woken.
