@@ -33,7 +33,7 @@ public:
   explicit engine(engine_options options);
   /// From a TOML file, overridden by TROUPE_… variables (docs/config.md).
   static engine from_file(const std::string& path);
-  engine(engine&&) noexcept;
+  engine(engine&&) noexcept;  ///< calls of one that was moved from throw error(invalid_argument)
   engine& operator=(engine&&) noexcept;
   ~engine();
 
