@@ -11,7 +11,10 @@ std::shared_ptr<const plan> board_port::plan_of(const call& what) const {
 }
 
 void board_port::remember(const call& what, const std::shared_ptr<const plan>& how) {
-  if (calls_.put(std::make_unique<remembered_calls::entry>(what, how, rank_)) != nullptr) checked_.forget_all();
+  auto displaced = calls_.put(std::make_unique<remembered_calls::entry>(what, how, rank_));
+  if (displaced == nullptr) return;
+  checked_.forget_all();
+  displaced_ = std::move(displaced);
 }
 
 void board_port::start_fitted(remembered_calls::entry& known, const call_buffers& buffers, std::uint64_t sequence,
@@ -31,29 +34,26 @@ void board_port::start_on(remembered_calls::entry& known, const call_buffers& bu
   const auto& own = ahead ? known.ahead : known.slots;
   const bool as_planned = what.uniform && what.count == known.how->count;  // most are, and need no shape
   const auto& code =
-      as_planned ? own : fitted(known, own, ahead ? known.of_ahead : known.of_slots, shape_of(known, buffers));
+      as_planned ? *own : fitted(known, *own, ahead ? known.of_ahead : known.of_slots, shape_of(known, buffers));
   start_slots(known, code, buffers, sequence, history);
 }
 
 /// The plan's program, or the entry's own copy of it where the call has other sizes.
-const std::shared_ptr<const slot_program>& board_port::fitted(const remembered_calls::entry& known,
-                                                              const std::shared_ptr<const slot_program>& code,
-                                                              remembered_calls::fitting& copy,
-                                                              const call_shape& shape) {
+const slot_program& board_port::fitted(const remembered_calls::entry& known, const slot_program& code,
+                                       remembered_calls::fitting& copy, const call_shape& shape) {
   const bool plain = shape.counts.empty();
   if (plain && shape.count == known.how->count) return code;
   if (copy.fitted == nullptr) {
-    copy.fitted = std::make_shared<slot_program>(*code);
-    copy.own = copy.fitted;
+    copy.fitted = std::make_unique<slot_program>(code);
     copy.count = unfitted;
   }
   // What it was fitted to last: the count of its blocks, `listed` where they have lists, `unfitted` if that threw.
-  if (copy.count == (plain ? shape.count : listed) && (plain || copy.has(shape))) return copy.own;
+  if (copy.count == (plain ? shape.count : listed) && (plain || copy.has(shape))) return *copy.fitted;
   copy.count = unfitted;
   if (!plain) copy.keep(shape);
   fit(*copy.fitted, shape);
   copy.count = plain ? shape.count : listed;
-  return copy.own;
+  return *copy.fitted;
 }
 
 /// The input comes elsewhere, packed, and the result if it is wider. As much as an operation over slots has: tens of KiB at most; of one that is only

@@ -68,7 +68,7 @@ public:
     // written.
     if (board_->done(rank_) < sequence) [[unlikely]]
       board_->finish(rank_, sequence - 1);
-    if (known.fits_as_planned()) start_slots(known, ahead ? known.ahead : known.slots, buffers, sequence, history);
+    if (known.fits_as_planned()) start_slots(known, *(ahead ? known.ahead : known.slots), buffers, sequence, history);
     else if (known.is_direct_alone) start_direct(known, buffers, sequence, ahead, history);
     else start_fitted(known, buffers, sequence, ahead, history);
   }
@@ -118,27 +118,24 @@ private:
                     std::uint64_t history);
   void start_on(remembered_calls::entry& known, const call_buffers& buffers, std::uint64_t sequence, bool ahead,
                 std::uint64_t history);
-  void start_slots(const remembered_calls::entry& known, const std::shared_ptr<const slot_program>& code,
-                   const call_buffers& buffers, std::uint64_t sequence, std::uint64_t history) {
-    if (slots_code_ != code) slots_code_ = code;
+  void start_slots(const remembered_calls::entry& known, const slot_program& code, const call_buffers& buffers,
+                   std::uint64_t sequence, std::uint64_t history) {
     memory_map memory = memory_of(buffers);
-    memory.scratch = room(scratch_, code->scratch_bytes);
-    memory.l0 = room(l0_, code->l0_bytes);
-    slots_.start(*code, memory, known.work_type, known.what.reduction, sequence, known.fingerprint ^ history);
+    memory.scratch = room(scratch_, code.scratch_bytes);
+    memory.l0 = room(l0_, code.l0_bytes);
+    slots_.start(code, memory, known.work_type, known.what.reduction, sequence, known.fingerprint ^ history);
     performer_ = &slots_;
   }
   void start_direct(remembered_calls::entry& known, const call_buffers& buffers, std::uint64_t sequence, bool ahead,
                     std::uint64_t history) {
-    if (direct_code_ != known.direct) direct_code_ = known.direct;
-    direct_.start(*direct_code_, memory_of(buffers), shape_of(known, buffers), known.work_type, known.what.reduction,
+    direct_.start(*known.direct, memory_of(buffers), shape_of(known, buffers), known.work_type, known.what.reduction,
                   sequence, known.fingerprint ^ history, ahead, &known.of_direct);
     performer_ = &direct_;
   }
   void conclude_last(void* output);
   void stage(remembered_calls::entry& known, call_buffers& buffers);
-  static const std::shared_ptr<const slot_program>& fitted(const remembered_calls::entry& known,
-                                                           const std::shared_ptr<const slot_program>& code,
-                                                           remembered_calls::fitting& copy, const call_shape& shape);
+  static const slot_program& fitted(const remembered_calls::entry& known, const slot_program& code,
+                                    remembered_calls::fitting& copy, const call_shape& shape);
 
   slot_board* board_;
   rank_t rank_;
@@ -147,9 +144,9 @@ private:
   board_performer* performer_;
   remembered_calls calls_;
   checked_calls checked_;
-  // What is performed outlives its place among the remembered.
-  std::shared_ptr<const slot_program> slots_code_;
-  std::shared_ptr<const direct_program> direct_code_;
+  /// The last one that lost its place among the remembered: it may be what is performed. Its programs are not counted by every call, as all ranks
+  /// would write where they are counted.
+  std::unique_ptr<remembered_calls::entry> displaced_;
   std::vector<std::byte> scratch_, l0_;
   /// An input that is widened or scaled; or that of a call in place, whose plan is for separate buffers.
   std::vector<std::byte> apart_;

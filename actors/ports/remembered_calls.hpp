@@ -24,10 +24,9 @@ namespace troupe::actors {
 /// Not synchronised.
 class remembered_calls {
 public:
-  /// A copy of a program with the sizes of a call, for who fits it and for who performs it; null: no other sizes have come.
+  /// A copy of a program with the sizes of a call; null: no other sizes have come.
   struct fitting {
-    std::shared_ptr<slot_program> fitted;
-    std::shared_ptr<const slot_program> own;
+    std::unique_ptr<slot_program> fitted;
     std::size_t count = 0;  ///< if its blocks are equal; else its lists are these
     std::vector<std::size_t> counts, input_displacements, output_displacements;
 

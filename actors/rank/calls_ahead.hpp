@@ -35,16 +35,19 @@ public:
   /// Of all that were numbered before; 0 if there are none. Part of the next call's fingerprint.
   std::uint64_t history() const { return history_; }
 
-  /// Throws std::bad_alloc.
-  void make_room() {
-    if (!last_) last_ = std::make_unique<std::array<entry, most_ahead>>();
+  /// For the call of that number. Throws std::bad_alloc.
+  void make_room(epoch_t epoch) {
+    auto& some = last_[place_of(epoch) / in_a_chunk];
+    if (!some) [[unlikely]]
+      some = std::make_unique<chunk>();
   }
   /// The call of that number may run ahead. @param fingerprint of it, without number and history @param lists_number the number of its lists, as in
-  /// call_shape @pre make_room()
+  /// call_shape @pre make_room(epoch), and no later one was added
   void add(epoch_t epoch, const call& what, const std::shared_ptr<const plan>& how, std::uint64_t fingerprint,
            std::uint64_t lists_number = 0) {
-    entry& e = (*last_)[count_++ % most_ahead];
-    // A loop of calls finds what it has written the last time. Sizes that only some ranks know are not in the fingerprint.
+    entry& e = (*last_[place_of(epoch) / in_a_chunk])[place_of(epoch) % in_a_chunk];
+    // A loop of calls, with a root that moves on perhaps, finds what it has written the last time. Sizes that only some ranks know are not
+    // in the fingerprint.
     if (e.fingerprint != fingerprint) [[unlikely]] {
       e.is(what, how, fingerprint);
     } else if (!what.uniform && (lists_number == 0 || lists_number != e.lists_number) && e.what.counts != what.counts) {
@@ -55,6 +58,7 @@ public:
     e.history = history_;
     history_ += mixed(fingerprint + epoch * 0x9e3779b97f4a7c15u);
     ++in_a_row_;
+    ended_ = epoch + 1;
   }
   /// A call that waits for everybody is numbered.
   void add_strict() { in_a_row_ = 0; }
@@ -64,13 +68,12 @@ public:
   }
 
   /// There are calls of which the rank does not know that they were the same everywhere.
-  bool any_unconfirmed() const { return count_ > 0 && at(count_ - 1).epoch >= confirmed_; }
+  bool any_unconfirmed() const { return ended_ > confirmed_; }
   /// The call of that number, if it is one of these.
   std::optional<call> unconfirmed(epoch_t epoch) const {
-    if (epoch < confirmed_) return std::nullopt;
-    for (std::size_t i = first(); i < count_; ++i)
-      if (at(i).epoch == epoch) return reported(at(i).what, at(i).how, epoch, at(i).history, true);
-    return std::nullopt;
+    const entry* const e = epoch < confirmed_ ? nullptr : find(epoch);
+    if (e == nullptr) return std::nullopt;
+    return reported(e->what, e->how, epoch, e->history, true);
   }
   /// `what`, numbered `epoch`, as the membership compares it: with its plan, and what was called before it. Allocates.
   call reported(call what, const std::shared_ptr<const plan>& how, epoch_t epoch, std::uint64_t history,
@@ -82,11 +85,9 @@ public:
       report->by_nic = how->nic() != nullptr;
     }
     report->ahead = ahead;
-    report->known_from = confirmed_;
-    if (first() > 0) report->known_from = std::max(confirmed_, at(first()).epoch);
-    for (std::size_t i = first(); i < count_; ++i)
-      if (at(i).epoch >= report->known_from && at(i).epoch < epoch)
-        report->earlier.push_back({at(i).epoch, to_string(at(i).what), at(i).fingerprint});
+    report->known_from = std::max(confirmed_, oldest());
+    for (epoch_t at = report->known_from; at < std::min(epoch, ended_); ++at)
+      if (const entry* const e = find(at)) report->earlier.push_back({at, to_string(e->what), e->fingerprint});
     what.history = history;
     what.report = report;
     return what;
@@ -98,7 +99,7 @@ private:
     [[gnu::noinline]] void is(const call& c, const std::shared_ptr<const plan>& p, std::uint64_t its_fingerprint) {
       fingerprint = 0;  // until all is there: there may be no memory for it
       what = c;
-      how = p;
+      if (how != p) how = p;
       fingerprint = its_fingerprint;
     }
 
@@ -109,8 +110,19 @@ private:
     call what;
     std::shared_ptr<const plan> how;
   };
-  const entry& at(std::size_t i) const { return (*last_)[i % most_ahead]; }
-  std::size_t first() const { return count_ > most_ahead ? count_ - most_ahead : 0; }
+  static constexpr std::size_t in_a_chunk = 8;  ///< few ranks ever call more in a row
+  using chunk = std::array<entry, in_a_chunk>;
+
+  // By number, so that a root that moves on finds its own call: ranks are a power of two more often than not.
+  static std::size_t place_of(epoch_t epoch) { return static_cast<std::size_t>(epoch % most_ahead); }
+  /// Of older ones nothing is kept.
+  epoch_t oldest() const { return ended_ > most_ahead ? ended_ - most_ahead : 0; }
+  /// Null: the call of that number did not run ahead, or nothing is kept of it.
+  const entry* find(epoch_t epoch) const {
+    const auto& some = last_[place_of(epoch) / in_a_chunk];
+    const entry* const e = some ? &(*some)[place_of(epoch) % in_a_chunk] : nullptr;
+    return e != nullptr && e->fingerprint != 0 && e->epoch == epoch ? e : nullptr;
+  }
   /// The finaliser of splitmix64 (Steele, Lea, Flood 2014).
   static std::uint64_t mixed(std::uint64_t word) {
     word = (word ^ (word >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -118,8 +130,8 @@ private:
     return word ^ (word >> 31);
   }
 
-  std::unique_ptr<std::array<entry, most_ahead>> last_;
-  std::size_t count_ = 0;
+  std::array<std::unique_ptr<chunk>, most_ahead / in_a_chunk> last_;
+  epoch_t ended_ = 0;  ///< behind the last one that may have run ahead
   unsigned most_;
   unsigned in_a_row_ = 0;
   epoch_t confirmed_ = 0;

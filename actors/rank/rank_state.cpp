@@ -201,7 +201,7 @@ void rank_state::enqueue(operation_ptr op, rank_outbox& out) {
 /// @param early why it has failed before
 void rank_state::number(operation& op, const failure_ptr& early) {
   const bool may = op.plan && op.plan->may_run_ahead();
-  if (may) ahead_.make_room();
+  if (may) ahead_.make_room(next_);
   op.epoch = next_++;
   if (op.parts) op.parts->epoch = op.epoch;
   op.ahead = may && ahead_.may_run_ahead();

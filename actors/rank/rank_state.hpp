@@ -117,7 +117,7 @@ public:
     const remembered_calls::entry& known = port_->last();
     const bool ahead = known.may_run_ahead && ahead_.may_run_ahead();
     // These may throw: nobody has heard of the call then, and the next one begins in its place.
-    if (ahead) ahead_.make_room();
+    if (ahead) ahead_.make_room(next_);
     inline_history_ = history_so_far();
     port_->start(memory, next_, ahead, inline_history_);
     inline_ahead_ = ahead;

@@ -65,13 +65,13 @@ direct_performer::status direct_performer::advance_ahead() {
   return root ? collect() : hand_in();
 }
 
-/// The root's own block. False: it counts it differently as what it gives and as what it gets.
+/// The rank's own block. False: it counts it differently as what it gives and as what it gets.
 bool direct_performer::copy_own() const {
   const direct_fit::kept& own = fit_->own;
   if (!own.agrees || own.bytes == 0) return own.agrees;
   const std::byte* const from = mine_.input + own.from;
   std::byte* const to = mine_.output + own.to;
-  if (from != to) std::memcpy(to, from, own.bytes);
+  if (from != to) std::memmove(to, from, own.bytes);
   return true;
 }
 

@@ -276,12 +276,15 @@ void direct_performer::list_takes() {
 /// Where the blocks lie in the copy. @pre is_small()
 void direct_performer::pack() {
   const auto blocks = sizes().own_blocks(true);
-  std::size_t at = meeting_place().brought.begin_for(blocks.size(), own_elements() * sizes().element_size()), i = 0;
-  for (const std::size_t n : blocks) {
-    fit_->begins[i++] = static_cast<std::uint16_t>(at);
-    at += n * sizes().element_size();
-  }
-  fit_->begins[i] = static_cast<std::uint16_t>(at);
+  const auto ranks = static_cast<std::size_t>(board_->ranks()), own = static_cast<std::size_t>(rank_);
+  const auto brought = [&](std::size_t i) {
+    return blocks.size() == ranks && i == own ? 0 : blocks[i] * sizes().element_size();
+  };
+  std::size_t bytes = 0;
+  for (std::size_t i = 0; i < blocks.size(); ++i) bytes += brought(i);
+  std::size_t at = meeting_place().brought.begin_for(blocks.size(), is_rooted(), bytes);
+  for (std::size_t i = 0; i < blocks.size(); at += brought(i++)) fit_->begins[i] = static_cast<std::uint16_t>(at);
+  fit_->begins[blocks.size()] = static_cast<std::uint16_t>(at);
 }
 
 /// Of this rank alone. 0: the fingerprint has all counts.
@@ -324,8 +327,8 @@ bool direct_performer::bring() {
   const std::size_t size = sizes().element_size(), blocks = from.size();
   if (!ahead_ && !fit_->balanced) fit_->balance = balance_of_own(), fit_->balanced = true;
   to.fingerprint = fingerprint_;
-  to.balance = fit_->balance;  // nobody asks for it where whoever gives runs ahead
-  std::memcpy(to.brought(), fit_->begins.data(), sizeof(std::uint16_t) * (blocks + 1));
+  if (!ahead_) brought.set_balance(to, is_rooted(), fit_->balance);
+  brought.set_begins(to, is_rooted(), {fit_->begins.data(), blocks + 1});
   std::byte* const at = brought.at(rank_, sequence_, is_rooted(), fit_->begins[0]);
   for (std::size_t i = 0; i < blocks; ++i)
     if (const auto bytes = static_cast<std::size_t>(fit_->begins[i + 1] - fit_->begins[i]); bytes > 0)
@@ -345,7 +348,7 @@ direct_performer::status direct_performer::meet_with_snapshots() {
       if (theirs.mark.load(std::memory_order_acquire) != mark_) break;  // it has come without
     }
     if (theirs.fingerprint != fingerprint_) return differs(met_);
-    balance_ += theirs.balance;
+    balance_ += place.brought.balance(theirs, is_rooted());
   }
   all_brought_ = met_ == place.ranks() && balance_ == 0;
   if (all_brought_) return status::performed;
@@ -356,8 +359,10 @@ direct_performer::status direct_performer::meet_with_snapshots() {
 /// @param last nobody may know yet that all have come
 direct_performer::status direct_performer::take(bool last) {
   output_staged_ = false;  // nobody writes there
+  // Its own block first: the others' may come to where it lies.
+  if (!copy_own()) return differs(rank_);
   for (const direct_fit::taken& block : fit_->takes)
-    if (!take_copy(block)) [[unlikely]]  // by a chance of 2⁻⁶⁴ (snapshots.hpp)
+    if (block.owner != rank_ && !take_copy(block)) [[unlikely]]  // by a chance of 2⁻⁶⁴ (snapshots.hpp)
       return differs(block.owner);
   if (last) tell_all();
   return leave();
@@ -367,7 +372,8 @@ direct_performer::status direct_performer::take(bool last) {
 bool direct_performer::take_copy(const direct_fit::taken& block) const {
   const snapshots& brought = meeting_place().brought;
   const snapshots::place& theirs = brought.of(block.owner, sequence_);
-  const std::size_t begin = theirs.begin_of(block.index), bytes = theirs.begin_of(block.index + 1) - begin;
+  const std::size_t begin = theirs.begin_of(block.index, is_rooted());
+  const std::size_t bytes = theirs.begin_of(block.index + 1, is_rooted()) - begin;
   if (bytes != block.bytes) return false;
   if (bytes > 0)
     std::memcpy(mine_.output + block.offset, brought.at(block.owner, sequence_, is_rooted(), begin), bytes);

@@ -24,6 +24,7 @@
 #include <cstdint>
 #include <cstring>
 #include <new>
+#include <span>
 
 #include "actors/ports/segment/board_memory.hpp"
 #include "actors/ports/segment/relative.hpp"
@@ -42,9 +43,10 @@ public:
     return sequence % (rooted ? places : few);
   }
 
-  /// Where in what is brought the first of so many blocks begins: behind a number for each, and one for the end.
-  static constexpr std::size_t first_begin(std::size_t blocks) {
-    return (sizeof(std::uint16_t) * (blocks + 1) + 7) / 8 * 8;
+  /// Where in what is brought the first of so many blocks begins: behind a number for each, and one for the end; and behind the balance, but
+  /// where there is a root.
+  static constexpr std::size_t first_begin(std::size_t blocks, bool rooted) {
+    return begin_of_begins(rooted) + (sizeof(std::uint16_t) * (blocks + 1) + 7) / 8 * 8;
   }
   /// Of a rank's place. Between processes a short one: memory that a process has not touched yet costs it a fault a page, and the places of all ranks
   /// for one operation lie side by side.
@@ -61,17 +63,17 @@ public:
   struct place {
     std::atomic<std::uint64_t> mark{0};  ///< stored last
     std::uint64_t fingerprint;
-    std::uint64_t balance;
-    /// Behind it, as far as it goes: where each block of the rank's input begins there, as 16 bits, and where the last one ends; then the
-    /// blocks, or none of them if they do not all fit: then the annex counts as what follows on the place. So what is short is all in the line of the
-    /// mark, which is the one that whoever takes it has to wait for.
+    /// Behind it, as far as it goes: the balance, if there is no root; where each block of the rank's input begins there, as 16 bits, and where
+    /// the last one ends; then the blocks, or none of them if they do not all fit: then the annex counts as what follows on the place. So what is short
+    /// is all in the line of the mark, which is the one that whoever takes it has to wait for. What the rank has for itself is left out.
+    /// At the end of the place: the balance, if there is a root. Nobody asks for it where whoever gives runs ahead.
     std::byte* brought() { return reinterpret_cast<std::byte*>(this + 1); }
     const std::byte* brought() const { return reinterpret_cast<const std::byte*>(this + 1); }
 
     /// @pre marked
-    std::size_t begin_of(std::size_t block) const {
+    std::size_t begin_of(std::size_t block, bool rooted) const {
       std::uint16_t at;
-      std::memcpy(&at, brought() + sizeof at * block, sizeof at);
+      std::memcpy(&at, brought() + begin_of_begins(rooted) + sizeof at * block, sizeof at);
       return at;
     }
   };
@@ -83,7 +85,7 @@ public:
         annex_bytes_(annex_bytes(ranks, memory.peers() != nullptr)),
         room_(ranks > most_ranks ? 0
               : annex_bytes_ > 0 ? annex_bytes_
-                                 : end_of_place() - first_begin(static_cast<std::size_t>(ranks))),
+                                 : end_of_place() - first_begin(static_cast<std::size_t>(ranks), false)),
         places_(&at),
         memory_(&memory) {}
   snapshots(const snapshots&) = delete;
@@ -104,8 +106,8 @@ public:
   /// Of all blocks of an input that can be brought.
   std::size_t room() const { return room_; }
   /// Where the first of so many blocks begins that have so many bytes together.
-  std::size_t begin_for(std::size_t blocks, std::size_t bytes) const {
-    const std::size_t begin = first_begin(blocks);
+  std::size_t begin_for(std::size_t blocks, bool rooted, std::size_t bytes) const {
+    const std::size_t begin = first_begin(blocks, rooted);
     return begin + bytes <= end_of_place() ? begin : end_of_place();
   }
   /// @pre lay_down()
@@ -119,6 +121,19 @@ public:
            (begin - end_of_place());
   }
   bool is_in_annex(std::size_t begin) const { return begin >= end_of_place(); }
+  /// @param begins of its blocks, and the end
+  static void set_begins(place& of, bool rooted, std::span<const std::uint16_t> begins) {
+    std::memcpy(of.brought() + begin_of_begins(rooted), begins.data(), begins.size_bytes());
+  }
+  void set_balance(place& of, bool rooted, std::uint64_t balance) const {
+    std::memcpy(of.brought() + begin_of_balance(rooted), &balance, sizeof balance);
+  }
+  /// @pre set and marked
+  std::uint64_t balance(const place& of, bool rooted) const {
+    std::uint64_t balance;
+    std::memcpy(&balance, of.brought() + begin_of_balance(rooted), sizeof balance);
+    return balance;
+  }
   /// A block of `bytes` from one rank to another, in a balance.
   static std::uint64_t weight(rank_t from, rank_t to, std::size_t bytes) {
     std::uint64_t word = (bytes << 16) + (static_cast<std::uint64_t>(from) << 8) + static_cast<std::uint64_t>(to) + 1;
@@ -129,7 +144,9 @@ public:
   }
 
 private:
-  std::size_t end_of_place() const { return place_bytes_ - sizeof(place); }
+  static constexpr std::size_t begin_of_begins(bool rooted) { return rooted ? 0 : sizeof(std::uint64_t); }
+  std::size_t begin_of_balance(bool rooted) const { return rooted ? end_of_place() : 0; }
+  std::size_t end_of_place() const { return place_bytes_ - sizeof(place) - sizeof(std::uint64_t); }
   std::byte* first() const { return reinterpret_cast<std::byte*>(places_->load(std::memory_order_acquire)); }
   std::size_t bytes_of_places() const { return places * static_cast<std::size_t>(ranks_) * place_bytes_; }
   /// Of the ranks' places or annexes: those of an operation lie side by side.
