@@ -8,8 +8,10 @@
 #include <chrono>
 #include <csignal>
 #include <cstdint>
+#include <cstdlib>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <sys/resource.h>
@@ -62,6 +64,12 @@ std::string trouble_with(const troupe::engine_options& options) {
     }
   });
   return ends[0].said.empty() ? "none" : ends[0].said[0];
+}
+
+/// UCX is to use no network.
+bool memory_alone() {
+  const char* const ways = std::getenv("UCX_TLS");
+  return ways != nullptr && std::string_view(ways).find("posix") != std::string_view::npos;
 }
 
 }  // namespace
@@ -120,13 +128,21 @@ TEST_CASE("UCX: who is killed in the middle of something is lost within a moment
           ::usleep(100'000);
           ::kill(job.pids[1], SIGKILL);
         });
+    for (const std::size_t p : {0u, 2u}) REQUIRE(ends[p].said.size() == 3);
+    // Over memory alone who was killed while it wrote to one of them has left that one deaf to the other, too (docs/hosts.md): then each is lost to
+    // the other after its silence.
+    const std::string &first = ends[0].said[2], &last = ends[2].said[2];
+    if (memory_alone() && (first == "1 1" || last == "1 1")) {
+      const std::string& other = first == "1 1" ? last : first;
+      CHECK((other == "1 1" || other.find("this process was taken for lost") != std::string::npos));
+      continue;
+    }
     CHECK(trouble(ends, 1) == "");
     for (const std::size_t p : {0u, 2u}) {
-      REQUIRE(ends[p].said.size() == 3);
       CHECK(ends[p].said[1].find("process 1 (rank 1") != std::string::npos);
       CHECK(ends[p].said[1].find("nothing was heard of it") == std::string::npos);
-      CHECK(ends[p].said[2] == "2 2");
     }
+    for (const std::size_t p : {0u, 2u}) CHECK(ends[p].said[2] == "2 2");
   }
 }
 

@@ -17,7 +17,9 @@ namespace troupe::actors {
 
 namespace {
 using clock = std::chrono::steady_clock;
-}
+/// Of reading, before it is the turn of a caller that wakes up.
+constexpr int most_turns_beside_sleeper = 64;
+}  // namespace
 
 // -- life -------------------------------------------------------------------------------------------------------------------
 
@@ -316,7 +318,10 @@ void mesh::work() {
       if (!attends_streams_ && !caller_sleeps_) read_streams();
       read_rings();
       // What was read here has rung for nobody, and whoever writes next must ring again.
-      while (caller_sleeps_ && rings_fall_asleep()) read_rings();
+      // Not for ever: who sleeps needs `reading_` to wake up, and a transport may say that something has come, and bring nothing, where who was
+      // about to write it was killed.
+      for (int turn = 0; turn < most_turns_beside_sleeper && caller_sleeps_ && rings_fall_asleep(); ++turn)
+        read_rings();
       std::erase_if(in_, [](const auto& way) { return way->over; });
       if (now >= next_look_) keep_time(now);
       presence_.tell_losses(now, *this);

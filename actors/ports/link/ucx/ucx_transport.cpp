@@ -251,11 +251,13 @@ void ucx_worker::keep(sent_message& idle) {
 bool ucx_worker::fall_asleep() {
   const std::lock_guard lock(mutex_);
   if (is_full()) return false;
+  if (lines_.empty()) return true;  // nothing is to be heard, whatever UCX says (below)
+  // It says "busy" for ever where it sees the beginning of what a process of this system was about to write when it was killed.
   const ucs_status_t armed = ucx_.worker_arm(worker_);
   if (armed == UCS_OK || armed == UCS_ERR_BUSY) return armed == UCS_OK;
-  // Nothing would be heard any more. Who reads the lines is told; where there are none there is nothing to hear.
+  // Nothing would be heard any more. Who reads the lines is told.
   for (const auto& [name, line] : lines_) line->fail(ucx_.status_string(armed));
-  return lines_.empty();
+  return false;
 }
 
 ucs_status_t ucx_worker::came(void* worker, const void* head, std::size_t head_bytes, void* data, std::size_t bytes,
