@@ -11,8 +11,10 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -49,8 +51,8 @@ struct result {
   std::map<std::string, std::uint64_t> ends;   ///< of all ranks' operations, by how they ended
   std::map<std::string, std::uint64_t> kinds;  ///< operations by kind
   std::uint64_t wrong = 0;                     ///< results
-  /// From the least of the first third of the looks to the least of the last third: what threads keep for their next messages comes and goes
-  /// from look to look, what is lost stays in all of them.
+  /// From the least of the first third of the looks to the least of the last third: what the engine's own threads keep for their next messages comes and
+  /// goes from look to look, what is lost stays in all of them.
   std::ptrdiff_t grown() const {
     if (looks.empty()) return 0;
     const auto third = static_cast<std::ptrdiff_t>(std::max<std::size_t>(1, looks.size() / 3));
@@ -116,6 +118,9 @@ public:
     }
     for (troupe::request& r : all) r.wait();
   }
+
+  /// The others are not to wait for what this one does not call.
+  void give_up() { c_.abort("a rank of the soak has given up"); }
 
   void perform(std::uint64_t operation) {
     draw d{how_.seed, operation};
@@ -360,6 +365,30 @@ inline std::ptrdiff_t settled_heap(const std::function<std::ptrdiff_t()>& heap) 
   return now;
 }
 
+/// Each member on a thread of its own, until all have done it. The first exception is thrown again.
+template <class Body>
+void on_threads(const std::vector<std::unique_ptr<member>>& members, const Body& body) {
+  std::mutex lock;
+  std::exception_ptr first;
+  std::vector<std::thread> threads;
+  for (const auto& one : members)
+    threads.emplace_back([&, me = one.get()] {
+      try {
+        body(*me);
+      } catch (...) {
+        const std::lock_guard guard(lock);
+        if (!first) first = std::current_exception();
+        me->give_up();
+      }
+    });
+  for (std::thread& t : threads) t.join();
+  if (first) std::rethrow_exception(first);
+}
+
+/// The heap is looked at where nothing but what was lost can differ: the ranks' threads, which keep messages for their next ones, have ended; and the
+/// operations before every look are the same, so what is remembered of the last calls of each kind is, too.
+inline constexpr std::uint64_t same_before_looks = 1000;
+
 /// @param heap bytes in use now. @param told after every look, if given
 inline result run(const options& how, const std::function<std::ptrdiff_t()>& heap,
                   const std::function<void(const look&)>& told = {}) {
@@ -372,25 +401,25 @@ inline result run(const options& how, const std::function<std::ptrdiff_t()>& hea
   quiet.log_level = "off";
   quiet.offload = how.offload;
   troupe::engine engine{quiet};
-  engine.run(how.ranks, [&](troupe::communicator& world) {
-    member me{world, how, all, lock};
-    me.fill();
-    int looks = 0;
-    for (std::uint64_t done = 0;; ++done) {
-      if (done >= how.warm_up + after * static_cast<std::uint64_t>(looks) / static_cast<std::uint64_t>(how.looks)) {
-        world.barrier();
-        if (world.rank() == 0) {
-          const std::ptrdiff_t settled = settled_heap(heap);
-          const std::chrono::duration<double> since = std::chrono::steady_clock::now() - begun;
-          all.looks.push_back({done, settled, since.count()});
-          if (told) told(all.looks.back());
-        }
-        world.barrier();
-        if (looks++ == how.looks) return;
-      }
-      me.perform(done);
-    }
-  });
+  std::vector<troupe::communicator> comms = engine.communicators(how.ranks);
+  std::vector<std::unique_ptr<member>> members;
+  for (troupe::communicator& c : comms) members.push_back(std::make_unique<member>(c, how, all, lock));
+  on_threads(members, [](member& me) { me.fill(); });
+  std::uint64_t done = 0;
+  for (int looks = 0; looks <= how.looks; ++looks) {
+    const std::uint64_t until =
+        how.warm_up + after * static_cast<std::uint64_t>(looks) / static_cast<std::uint64_t>(how.looks);
+    on_threads(members, [&](member& me) {
+      for (std::uint64_t i = done; i < until; ++i) me.perform(i);
+      for (std::uint64_t i = 0; i < same_before_looks; ++i) me.perform(~i);
+    });
+    done = until;
+    const std::ptrdiff_t settled = settled_heap(heap);
+    const std::chrono::duration<double> since = std::chrono::steady_clock::now() - begun;
+    all.looks.push_back({done, settled, since.count()});
+    if (told) told(all.looks.back());
+  }
+  members.clear();
   return all;
 }
 
