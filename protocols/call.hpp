@@ -182,10 +182,21 @@ constexpr std::size_t largest_of_class(std::size_t count) {
 /// Every rank knows the sizes of all blocks; else those of its own, and of a root all.
 inline bool knows_all_blocks(const call& c) { return c.uniform || traits_of(c.what).v == v_counts::common; }
 
+/// The counts that all ranks know. The rank of an empty block has nothing that could lie in its place, and may give any pointer, so ranks
+/// cannot agree whether the call is in place (agrees_on_place()). It counts as not in place, and whoever gave a block in its place
+/// reads it from a copy.
+inline bool has_empty_block(std::span<const std::size_t> counts) {
+  return std::ranges::find(counts, std::size_t{0}) != counts.end();
+}
+constexpr std::uint64_t packed_empty_block = 0x1000;  ///< beside packed(): in the class alone, since the counts say it
+
 /// The calls that share a plan: `count` is the largest of the class, and of blocks of different sizes the largest counts. Where a rank
 /// knows only some blocks' sizes, all calls are one class.
 inline call_identity class_of(call_identity id) {
-  if (!id.counts.empty()) id.count = std::ranges::max(id.counts);
+  if (!id.counts.empty()) {
+    id.count = std::ranges::max(id.counts);
+    if (has_empty_block(id.counts)) id.kind ^= packed_empty_block;
+  }
   id.counts = {};
   id.count = largest_of_class(id.count);
   return id;

@@ -82,8 +82,10 @@ inline checked_call words_of(const listed_call& c) {
   checked_call words;
   words.kind = checked_kind(packed(c.what, false, c.in_place, c.type), *c.reduction, c.root);
   words.scale = std::bit_cast<std::uint64_t>(c.reduction->scale);
-  if (traits_of(c.what).v == v_counts::common && !c.counts.empty())
+  if (traits_of(c.what).v == v_counts::common && !c.counts.empty()) {
     words.count = largest_of_class(std::ranges::max(c.counts));
+    if (has_empty_block(c.counts)) words.kind ^= packed_empty_block;
+  }
   return words;
 }
 

@@ -41,8 +41,9 @@ std::vector<std::size_t> own_counts(const call& c, rank_t rank, int ranks) {
 }
 
 bool is_in_place(const operation& op, rank_t rank) {
-  if (!has_root(op.what.what)) return op.what.in_place;
-  return op.what.root == rank && root_is_in_place(op.what, op.buffers());
+  if (has_root(op.what.what)) return op.what.root == rank && lies_in_place(op.what, rank, op.buffers());
+  const bool unsaid = !op.what.uniform && agrees_on_place(op.what.what, false) && has_empty_block(op.what.counts);
+  return op.what.in_place || (unsaid && lies_in_place(op.what, rank, op.buffers()));
 }
 
 /// A NIC's descriptors are of all ranks, which know nobody else's gaps between blocks.

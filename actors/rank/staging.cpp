@@ -40,6 +40,12 @@ bool root_may_need_copy(const plan& how, const call& what, rank_t rank) {
   return !how.in_place && !how.root_in_place && has_root(what.what) && what.root == rank;
 }
 
+/// Each for itself, without a word about it.
+bool any_rank_may_need_copy(const plan& how, const call& what) {
+  return !how.in_place && !what.in_place && !what.uniform && agrees_on_place(what.what, false) &&
+         has_empty_block(what.counts);
+}
+
 /// Its blocks come where other blocks lie.
 bool exchanges_blocks(const call& what) { return traits_of(what.what).v == v_counts::every_pair && !what.uniform; }
 
@@ -64,25 +70,25 @@ std::size_t own_block_begin(const call& what, rank_t rank, std::span<const std::
   return std::accumulate(what.counts.begin(), what.counts.begin() + rank, std::size_t{0});
 }
 
-bool root_is_in_place(const call& what, const call_buffers& m) {
+bool lies_in_place(const call& what, rank_t rank, const call_buffers& m) {
   if (m.input == nullptr || m.output == nullptr) return false;
   const bool larger_in = input_is_larger(what.what);
-  const std::size_t before =
-      own_block_begin(what, what.root, larger_in ? m.input_displacements : m.output_displacements);
+  const std::size_t before = own_block_begin(what, rank, larger_in ? m.input_displacements : m.output_displacements);
   const std::byte* const larger = as_bytes(larger_in ? m.input : m.output);
   return larger + before * size_of(what.type) == as_bytes(larger_in ? m.output : m.input);
 }
 
 bool root_needs_copy(const plan& how, const call& what, rank_t rank, const call_buffers& memory) {
-  return root_may_need_copy(how, what, rank) && root_is_in_place(what, memory);
+  return root_may_need_copy(how, what, rank) && lies_in_place(what, rank, memory);
 }
 
 bool may_keep_input_apart(const plan& how, const call& what, rank_t rank) {
-  return exchanges_blocks(what) || root_may_need_copy(how, what, rank);
+  return exchanges_blocks(what) || root_may_need_copy(how, what, rank) || any_rank_may_need_copy(how, what);
 }
 
 bool keeps_input_apart(const plan& how, const call& what, rank_t rank, const call_buffers& memory) {
   if (exchanges_blocks(what)) return memory.input == memory.output && memory.input != nullptr;
+  if (any_rank_may_need_copy(how, what)) return lies_in_place(what, rank, memory);
   return root_needs_copy(how, what, rank, memory);
 }
 

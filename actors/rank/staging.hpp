@@ -24,8 +24,8 @@ bool input_is_larger(collective what);
 std::size_t own_block_begin(const call& what, rank_t rank, std::span<const std::size_t> displacements);
 
 // -- in place --
-/// @pre the call's own rank is the root
-bool root_is_in_place(const call& what, const call_buffers& memory);
+/// The smaller buffer is the rank's own block of the larger one, or both are one. @pre `rank` is the call's own, and of a rooted call the root
+bool lies_in_place(const call& what, rank_t rank, const call_buffers& memory);
 /// The root of a plan for separate buffers calls in place, which the plan was not verified for: it reads its input from a copy.
 bool root_needs_copy(const plan& how, const call& what, rank_t rank, const call_buffers& memory);
 /// The call reads what it writes, and its plan knows nothing of that: its input is copied aside first.

@@ -129,10 +129,11 @@ inline plain_call all_to_all(const void* input, void* output, std::size_t count,
 
 // -- blocks of different sizes ----------------------------------------------------------------------------------------
 
-/// blocks.counts[r]: elements from rank r, the same list at every rank.
+/// blocks.counts[r]: elements from rank r, the same list at every rank. In place where input is the rank's own block of output; a rank
+/// whose block is empty may give any pointer.
 TROUPE_API plain_v_call all_gather_v(const void* input, void* output, const block_list& blocks, datatype type,
                                      call_options options = {});
-/// blocks.counts[r]: elements that rank r keeps, the same list at every rank.
+/// blocks.counts[r]: elements that rank r keeps, the same list at every rank. In place where output is the rank's own block of input.
 TROUPE_API plain_v_call reduce_scatter_v(const void* input, void* output, const block_list& blocks, datatype type,
                                          const op& reduction = sum, call_options options = {});
 /// `count`: elements of this rank; `blocks`: of all ranks, needed at the root only (elsewhere empty, or the same list).

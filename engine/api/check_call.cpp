@@ -238,15 +238,7 @@ private:
   }
 
   void check_overlap(const region& in, const region& out) {
-    const bool all_ranks = agrees_on_place(c_.what, c_.uniform);
-    if (in.bytes == 0 && out.bytes == 0) return;  // whatever the pointers: nothing can be in place
-    // An empty block of a v-collective is in place when it points to its place.
-    const bool empty_block =
-        (in.bytes == 0 || out.bytes == 0) && all_ranks && d_.input != nullptr && d_.output != nullptr;
-    if (empty_block) {
-      c_.in_place = in.begin == expected_place(out);
-      return;
-    }
+    const bool all_ranks = agrees_on_place(c_.what, c_.uniform) && (c_.uniform || !has_empty_block(c_.counts));
     if (!in.overlaps(out)) return;
     if (in.begin == expected_place(out)) {
       c_.in_place = all_ranks;
@@ -367,12 +359,10 @@ private:
     const region in{static_cast<const std::byte*>(found_.input), in_bytes},
         out{static_cast<const std::byte*>(found_.output), out_bytes};
     if (in.overlaps(out)) {
-      found_.in_place = agrees_on_place(found_.what, false);
+      found_.in_place = agrees_on_place(found_.what, false) && !has_empty_block(found_.counts);
       return lies_in_place();
     }
-    // An empty block is in place when it points to its place.
-    const bool empty_block = (in_bytes == 0) != (out_bytes == 0) && in.begin != nullptr && out.begin != nullptr;
-    found_.in_place = empty_block && agrees_on_place(found_.what, false) && lies_in_place();
+    found_.in_place = false;
     return true;
   }
 
