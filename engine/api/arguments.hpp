@@ -331,7 +331,17 @@ Result refused() {
     static_assert(
         never<A...>,
         "troupe: no form takes these arguments (engine/api/range_calls.hpp, calls.hpp); input and output hold "
-        "the same type, an output is not const, and what reduces is an op or a function of two objects");
+        "the same type, an output is not const, what reduces is an op or a function of two objects, and counts "
+        "of blocks are a troupe::block_list");
+  return {};
+}
+
+template <class Result, class... A>
+Result refused_without_rank() {
+  static_assert(
+      never<A...>,
+      "troupe: a rank is missing behind these arguments: the root of the collective, or whom a message goes to "
+      "or comes from; a reduce names its operation before it");
   return {};
 }
 
@@ -341,7 +351,8 @@ constexpr bool refused_in_braces() {
   static_assert(
       never<First>,
       "troupe: options in braces are .deadline (with a unit: 1s), .level, .choreography, .protocol, .tag and "
-      ".agreement, in this order; of an overloaded function, such as std::max<float>, a lambda says which one");
+      ".agreement, in this order; counts of blocks are troupe::block_list{{1, 2, 3}}; of an overloaded function, such "
+      "as std::max<float>, a lambda says which one");
   return true;
 }
 /// What a call begins with if no form takes one of its arguments that have no type: a list in braces, or the name of several functions. Any form that

@@ -123,6 +123,10 @@ private:                                                                        
   template <class... A>                                                                                                \
   static call_description described_##NAME(A&&... a) {                                                                 \
     if constexpr (requires { calls::NAME(std::forward<A>(a)...); }) return calls::NAME(std::forward<A>(a)...);         \
+    else if constexpr (                                                                                                \
+        requires { calls::NAME(std::forward<A>(a)..., rank_t{}); } ||                                                  \
+        requires { calls::NAME(std::forward<A>(a)..., sum, rank_t{}); })                                               \
+      return detail::refused_without_rank<call_description, A...>();                                                   \
     else return detail::refused<call_description, A...>();                                                             \
   }                                                                                                                    \
   template <class... A>                                                                                                \

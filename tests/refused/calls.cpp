@@ -70,5 +70,20 @@ void call(troupe::communicator& comm, std::vector<float>& in, std::vector<float>
       in, out, {.deadlin = std::chrono::seconds{1}}));  // options in braces are (and the list's own)
 #elif CASE == 20
   comm.all_reduce(in, std::max<float>);  // a lambda says which one (and the name's own)
+#elif CASE == 21
+  comm.all_gather_v(in, out, {1, 2, 3});  // counts of blocks are troupe::block_list{{1, 2, 3}} (and the list's own)
+#elif CASE == 22
+  static_cast<void>(comm.reduce_scatter_v_async(
+      in, out, {1, 2, 3}, troupe::sum));  // counts of blocks are troupe::block_list{{1, 2, 3}} (and the list's own)
+#elif CASE == 23
+  comm.all_gather_v(in, out, std::vector<std::size_t>{1, 2, 3});  // and counts of blocks are a troupe::block_list
+#elif CASE == 24
+  comm.broadcast(in);  // a rank is missing behind these arguments
+#elif CASE == 25
+  comm.gather(in, out);  // a rank is missing behind these arguments
+#elif CASE == 26
+  comm.reduce(in);  // a reduce names its operation before it
+#elif CASE == 27
+  comm.send(in);  // a rank is missing behind these arguments
 #endif
 }
