@@ -101,10 +101,16 @@ void communicator_actors::left(rank_t rank, epoch_t operations, call last, sends
 
 /// All have left, and nobody has made a membership that would have compared their last calls.
 void communicator_actors::tell_untold() {
-  std::vector<call> last(static_cast<std::size_t>(ranks));
+  std::vector<call> last;
   epoch_t operations = 0;
   {
     const std::lock_guard lock(mutex_);
+    const auto tells = [](const auto& word) {
+      const auto* const left = std::get_if<left_message>(&word);
+      return left != nullptr && left->last.history != 0;
+    };
+    if (std::ranges::none_of(early_, tells)) return;  // nobody's calls have run ahead
+    last.resize(static_cast<std::size_t>(ranks));
     for (const auto& word : early_) {
       if (std::holds_alternative<abort_message>(word)) return;
       const auto* const left = std::get_if<left_message>(&word);

@@ -52,34 +52,30 @@ constexpr int slot_looks = 64;
 /// Turns a rank on a thread of the scheduler. Keeps the communicator until it is done; one at a time for each rank.
 class rank_job final : public job {
 public:
-  rank_job(communicator_actors_ptr members, rank_cell& cell, std::atomic<bool>& scheduled)
-      : members_(std::move(members)), cell_(cell), scheduled_(scheduled) {}
+  rank_job(communicator_actors_ptr members, rank_cell& cell) : members_(std::move(members)), cell_(cell) {}
   void run() override {
-    scheduled_.store(false);  // before it reads the inbox: what comes later schedules it again
+    cell_.scheduled.store(false);  // before it reads the inbox: what comes later schedules it again
     cell_.run();
   }
 
 private:
   communicator_actors_ptr members_;
   rank_cell& cell_;
-  std::atomic<bool>& scheduled_;
 };
 
 /// The ranks of a communicator run on the engine's scheduler.
 class threads_of_engine final : public rank_threads {
 public:
-  threads_of_engine(communicator_actors& members, runtime::hidden& of)
-      : members_(members), of_(of), scheduled_(static_cast<std::size_t>(members.ranks)) {}
+  threads_of_engine(communicator_actors& members, runtime::hidden& of) : members_(members), of_(of) {}
   void schedule(rank_cell& which) override {
-    auto& scheduled = scheduled_[static_cast<std::size_t>(which.rank())];
-    if (scheduled.load() || scheduled.exchange(true)) return;
+    if (which.scheduled.load() || which.scheduled.exchange(true)) return;
     // Nobody is left who could be told anything once the last reference is gone.
     auto members = members_.weak_from_this().lock();
     if (!members) return;
     try {
-      of_.agenda.enqueue(new rank_job(std::move(members), which, scheduled));
+      of_.agenda.enqueue(new rank_job(std::move(members), which));
     } catch (...) {
-      scheduled.store(false);  // else it would never be scheduled again
+      which.scheduled.store(false);  // else it would never be scheduled again
       throw;
     }
   }
@@ -92,7 +88,6 @@ public:
 private:
   communicator_actors& members_;
   runtime::hidden& of_;
-  std::vector<std::atomic<bool>> scheduled_;
 };
 
 }  // namespace

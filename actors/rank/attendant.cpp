@@ -21,9 +21,16 @@ constexpr std::chrono::nanoseconds again = std::chrono::milliseconds{1};
 
 }  // namespace
 
-attendant::attendant(const std::vector<std::unique_ptr<rank_cell>>& cells, slot_board* board, int ranks,
-                     std::function<void()> start)
-    : cells_(cells), board_(board), start_(std::move(start)) {
+attendant::attendant(const cell_list& cells, slot_board* board, int ranks, std::function<void()> start,
+                     std::pmr::memory_resource& memory)
+    : cells_(cells),
+      board_(board),
+      start_(std::move(start)),
+      asked_for_(&memory),
+      taken_(&memory),
+      mine_(&memory),
+      rest_(&memory),
+      timers_(&memory) {
   asked_for_.reserve(static_cast<std::size_t>(ranks));
   taken_.reserve(static_cast<std::size_t>(ranks));
   mine_.reserve(static_cast<std::size_t>(ranks));

@@ -14,19 +14,24 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <memory_resource>
 #include <mutex>
 #include <vector>
 
 #include "actors/ports/slots/slot_board.hpp"
 #include "actors/rank/rank_cell.hpp"
+#include "memory/placed.hpp"
 
 namespace troupe::actors {
 
 class attendant {
 public:
-  /// @param cells, board outlive it; board may be null. @param start has a thread call work(), and may throw.
-  attendant(const std::vector<std::unique_ptr<rank_cell>>& cells, slot_board* board, int ranks,
-            std::function<void()> start);
+  using cell_list = std::pmr::vector<placed_ptr<rank_cell>>;
+
+  /// @param cells, board, memory outlive it; board may be null. @param start has a thread call work(), and may throw. @param memory of its lists, each
+  /// of which gets room for all cells once
+  attendant(const cell_list& cells, slot_board* board, int ranks, std::function<void()> start,
+            std::pmr::memory_resource& memory);
 
   // -- any thread --
   /// A rank is marked as left.
@@ -62,14 +67,14 @@ private:
   void sleep_on_board(steady_time until, std::uint64_t asked);
   steady_time next_timer() const;
 
-  const std::vector<std::unique_ptr<rank_cell>>& cells_;
+  const cell_list& cells_;
   slot_board* board_;
   std::function<void()> start_;
 
   std::mutex mutex_;  // slow paths only
   std::condition_variable something_;
-  std::vector<rank_cell*> asked_for_;  ///< each once at most, and there is room: asking allocates nothing
-  std::vector<rank_cell*> taken_;      ///< its own: what was in it
+  std::pmr::vector<rank_cell*> asked_for_;  ///< each once at most, and there is room: asking allocates nothing
+  std::pmr::vector<rank_cell*> taken_;      ///< its own: what was in it
   bool started_ = false;
   bool closed_ = false;
   std::atomic<bool> fresh_{false};       ///< asked_for_ or close(): look
@@ -80,10 +85,10 @@ private:
   std::atomic<std::uint64_t> answered_{0};
 
   // Its own.
-  std::vector<rank_cell*> mine_;  ///< whose turns it has: something is on their boards
-  std::vector<rank_cell*> rest_;  ///< room for those it lets go
-  std::vector<timer> timers_;     ///< of ranks whose turns it has given back
-  steady_time next_look_{};       ///< at ranks that are left
+  std::pmr::vector<rank_cell*> mine_;  ///< whose turns it has: something is on their boards
+  std::pmr::vector<rank_cell*> rest_;  ///< room for those it lets go
+  std::pmr::vector<timer> timers_;     ///< of ranks whose turns it has given back
+  steady_time next_look_{};            ///< at ranks that are left
   nap_course naps_;
 };
 

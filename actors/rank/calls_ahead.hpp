@@ -78,6 +78,9 @@ public:
   /// `what`, numbered `epoch`, as the membership compares it: with its plan, and what was called before it. Allocates.
   call reported(call what, const std::shared_ptr<const plan>& how, epoch_t epoch, std::uint64_t history,
                 bool ahead) const {
+    what.history = history;
+    what.report = nullptr;
+    if (how == nullptr && !ahead && ended_ == 0 && confirmed_ == 0) return what;  // of who has called nothing
     const auto report = std::make_shared<call_report>();
     if (how != nullptr) {
       report->plan = how->identity;
@@ -88,7 +91,6 @@ public:
     report->known_from = std::max(confirmed_, oldest());
     for (epoch_t at = report->known_from; at < std::min(epoch, ended_); ++at)
       if (const entry* const e = find(at)) report->earlier.push_back({at, to_string(e->what), e->fingerprint});
-    what.history = history;
     what.report = report;
     return what;
   }

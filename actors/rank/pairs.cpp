@@ -12,9 +12,6 @@ namespace troupe::actors {
 
 namespace {
 
-/// Room for the inline calls that become operations, so that they allocate nothing then.
-constexpr std::size_t first_buckets = 16;
-
 /// What must be equal at both ends. No address space holds 2⁵⁸ elements, so the count loses no bit.
 std::uint64_t shape_of(const pair_call& what) { return what.count << 6 | static_cast<std::uint64_t>(what.type); }
 static_assert(all_datatypes.size() <= 64);
@@ -32,13 +29,10 @@ pairs::pairs(rank_t rank, int ranks, const std::string& communicator, epoch_t fi
       communicator_(communicator),
       keeper_(&keeper),
       first_(first | point_to_point),
-      left_(static_cast<std::size_t>(ranks)),
-      lost_(static_cast<std::size_t>(ranks)),
+      gone_(static_cast<std::size_t>(ranks)),
       board_(board),
       others_(others),
-      stages_(others, ranks) {
-  under_way_.reserve(first_buckets);
-}
+      stages_(others, ranks) {}
 
 // -- rows ---------------------------------------------------------------------------------------------------------------
 
@@ -47,7 +41,7 @@ pairs::row& pairs::row_of(rank_t peer, bool sending) {
   if (!rows.empty()) [[likely]]
     if (row* const known = rows[static_cast<std::size_t>(peer)].get(); known != nullptr && known->lane != nullptr)
       return *known;
-  if (rows.empty()) rows.resize(left_.size());
+  if (rows.empty()) rows.resize(gone_.size());
   std::unique_ptr<row>& at = rows[static_cast<std::size_t>(peer)];
   if (!at) at = std::make_unique<row>(row{first_, first_, nullptr, {}});
   if (board_ != nullptr && at->lane == nullptr)
@@ -133,12 +127,13 @@ bool pairs::is_over(const operation_key& which) const {
 
 /// The other end has left without having called it. @pre under way
 bool pairs::never_comes(const operation_key& which) const {
-  if (!left_[static_cast<std::size_t>(which.peer)]) return false;
+  if (!has_left(which.peer)) return false;
   const auto sent = which.sending ? sent_by_gone_.end() : sent_by_gone_.find(pair_name(which));
   return sent == sent_by_gone_.end() || !before(which.epoch, sent->second);
 }
 
 sends_ptr pairs::sent() const {
+  if (rows_[1].empty() && tagged_.empty()) return nullptr;
   auto all = std::make_shared<std::vector<sends_made>>();
   for (std::size_t to = 0; to < rows_[1].size(); ++to)
     if (const row* const in = rows_[1][to].get(); in != nullptr && in->lane == nullptr && in->next != first_)
@@ -157,7 +152,7 @@ failure_ptr pairs::left_without(const operation_key& which) const {
 // -- the end of a peer --------------------------------------------------------------------------------------------------
 
 void pairs::peer_left(rank_t peer, const sends_ptr& sent, rank_outbox& out) {
-  left_[static_cast<std::size_t>(peer)] = 1;
+  gone_[static_cast<std::size_t>(peer)].left = true;
   if (sent)
     for (const sends_made& row : *sent)
       if (row.to == rank_) sent_by_gone_[pair_name({row.next, peer, false})] = row.next;
@@ -170,7 +165,7 @@ void pairs::peer_left(rank_t peer, const sends_ptr& sent, rank_outbox& out) {
 }
 
 void pairs::peer_lost(rank_t peer, rank_outbox& out) {
-  lost_[static_cast<std::size_t>(peer)] = 1;
+  gone_[static_cast<std::size_t>(peer)].lost = true;
   std::vector<operation_key> revoking;
   for (auto& [key, s] : stopping_)
     if (key.peer == peer && s.revoking) revoking.push_back(key);
@@ -200,7 +195,7 @@ void pairs::stop(const operation_key& which, failure_ptr why, rank_outbox& out) 
   s.why = std::move(why);
   if (!which.sending) {
     out.refuse(which.peer, which.epoch, true, s.why);
-  } else if (!lost_[static_cast<std::size_t>(which.peer)]) {
+  } else if (!gone_[static_cast<std::size_t>(which.peer)].lost) {
     s.revoking = true;
     out.revoke(which.peer, which.epoch, s.why);
   } else {
@@ -542,6 +537,9 @@ bool pairs::performed_after_all(const operation_key& which) {
 // -- a blocking caller ------------------------------------------------------------------------------------------------------
 
 void pairs::make_spare(std::size_t i) {
+  // Room for the inline calls that become operations, so that they allocate nothing then.
+  constexpr std::size_t first_buckets = 16;
+  if (under_way_.bucket_count() < first_buckets) under_way_.reserve(first_buckets);
   key_map_of_operations one;
   one.emplace(operation_key{}, std::make_shared<operation>());
   spare_[i] = one.extract(one.begin());

@@ -105,7 +105,7 @@ public:
   /// Nothing comes before a call with this peer.
   bool may_begin_inline(rank_t peer, bool sending) const {
     return board_ != nullptr && inline_count_ == 0 && under_way_.empty() && stopping_.empty() && !broken_ &&
-           !left_[static_cast<std::size_t>(peer)] && (ended_.empty() || !ended_before({0, peer, sending}));
+           !has_left(peer) && (ended_.empty() || !ended_before({0, peer, sending}));
   }
   /// @pre may_begin_inline() for each; different rows, receives first. Throws std::bad_alloc and error: nothing has begun then.
   void begin_inline(std::span<const pair_call> calls);
@@ -213,6 +213,7 @@ private:
     bool asked = false;
   };
 
+  bool has_left(rank_t peer) const { return gone_[static_cast<std::size_t>(peer)].left; }
   bool on_board(const operation_key& which) const { return board_ != nullptr && tag_of(which.epoch) == 0; }
   epoch_t take_number(const operation& op);
   row& row_of(rank_t peer, bool sending);
@@ -255,7 +256,10 @@ private:
   std::unordered_map<std::uint64_t, epoch_t>
       tagged_;  ///< by pair_name: first number of that tag that was not called yet
   std::unordered_map<std::uint64_t, waiting_first> waiting_;  ///< by pair_name, as the last look found them
-  std::vector<char> left_, lost_;                             ///< of each rank: not 0 if it has
+  struct peer_gone {
+    bool left = false, lost = false;
+  };
+  std::vector<peer_gone> gone_;  ///< by rank
   std::unordered_map<std::uint64_t, epoch_t>
       sent_by_gone_;  ///< by pair_name: what those that left have not sent any more
   bool broken_ = false;

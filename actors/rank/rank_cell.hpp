@@ -243,6 +243,8 @@ public:
   std::atomic<care> unattended{care::none};
   /// Written by the attendant: it has the turn, and works on what is on the rank's board.
   std::atomic<bool> attended{false};
+  /// Written by rank_threads: a thread is going to call run().
+  std::atomic<bool> scheduled{false};
   /// The holder is about to sleep on the board, or has slept. It looks at the inbox in between.
   void falls_asleep(bool asleep) { asleep_.store(asleep); }
 

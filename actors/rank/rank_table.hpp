@@ -3,11 +3,14 @@
 // The ranks of one communicator that live in this process, what they share, and who cares for those that nobody turns.
 
 #include <memory>
+#include <memory_resource>
 #include <string>
 #include <vector>
 
 #include "actors/rank/attendant.hpp"
 #include "actors/rank/rank_cell.hpp"
+#include "memory/arena.hpp"
+#include "memory/placed.hpp"
 
 namespace troupe::actors {
 
@@ -42,25 +45,28 @@ struct rank_table_options {
 /// How many ranks live in this process.
 int ranks_here(const rank_table_options& o);
 
+/// All that lasts as long as the communicator lies in one block, which the next one of about as many ranks gets: programs split and drop
+/// communicators again and again.
 class rank_table final : private rank_host {
 public:
   /// @param out makes the outbox of a rank. The others outlive the table.
   template <class MakeOutbox>
   rank_table(const rank_table_options& options, arena& memory, rank_threads& threads, MakeOutbox&& out)
-      : rank_table(options, threads) {
+      : rank_table(options, memory, threads) {
     rank_host& host = *this;
     const int waiting = ranks_here(options) + options.neighbours;
     for (rank_t r = 0; r < options.ranks; ++r) {
       if (!options.elsewhere.empty() && options.elsewhere[static_cast<std::size_t>(r)]) continue;
-      cells_.push_back(std::make_unique<rank_cell>(rank_state_options{.rank = r,
-                                                                      .ranks = options.ranks,
-                                                                      .channels = options.channels,
-                                                                      .communicator = options.communicator,
-                                                                      .first = options.first,
-                                                                      .crowded = waiting >= options.cores,
-                                                                      .patience = long_wait_of(waiting, options.cores),
-                                                                      .on_host = of_host_ > 0 ? r % of_host_ : -1},
-                                                   memory, spaces_, board_.get(), waiting_, host, out(r)));
+      cells_.push_back(place_in<rank_cell>(own_,
+                                           rank_state_options{.rank = r,
+                                                              .ranks = options.ranks,
+                                                              .channels = options.channels,
+                                                              .communicator = options.communicator,
+                                                              .first = options.first,
+                                                              .crowded = waiting >= options.cores,
+                                                              .patience = long_wait_of(waiting, options.cores),
+                                                              .on_host = of_host_ > 0 ? r % of_host_ : -1},
+                                           memory, spaces_, board_.get(), waiting_, host, out(r)));
       by_rank_[static_cast<std::size_t>(r)] = cells_.back().get();
     }
   }
@@ -73,7 +79,7 @@ public:
   /// @pre is_here(rank)
   rank_cell& at(rank_t rank) const { return *by_rank_[static_cast<std::size_t>(rank)]; }
   /// The ranks that live here, in their order.
-  const std::vector<std::unique_ptr<rank_cell>>& cells() const { return cells_; }
+  const attendant::cell_list& cells() const { return cells_; }
   /// Plans may be performed on boards here.
   bool has_boards() const { return board_ != nullptr && of_host_ == 0; }
   /// So many ranks of each host may meet at a board of theirs (plan::tiers); 0: they do not.
@@ -97,7 +103,7 @@ public:
   bool stands_still();
 
 private:
-  rank_table(const rank_table_options& options, rank_threads& threads);
+  rank_table(const rank_table_options& options, arena& memory, rank_threads& threads);
 
   void schedule(rank_cell& which) override { threads_->schedule(which); }
   bool help_one() override { return threads_->help_one(); }
@@ -108,10 +114,12 @@ private:
   rank_threads* threads_;
   waiting_policy waiting_;
   int of_host_;
-  std::unique_ptr<slot_board> board_;  ///< of all ranks, or of those of this host
-  shared_spaces spaces_;               ///< may lie in the board's memory
-  std::vector<std::unique_ptr<rank_cell>> cells_;
-  std::vector<rank_cell*> by_rank_;  ///< null: elsewhere
+  scratch_block block_;
+  std::pmr::monotonic_buffer_resource own_;  ///< the block, and what it turns out to be too small for
+  placed_ptr<slot_board> board_;             ///< of all ranks, or of those of this host
+  shared_spaces spaces_;                     ///< may lie in the board's memory
+  attendant::cell_list cells_;
+  std::pmr::vector<rank_cell*> by_rank_;  ///< null: elsewhere
   attendant attendant_;
 };
 

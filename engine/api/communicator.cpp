@@ -81,10 +81,10 @@ void communicator_state::describe(actors::operation& op, rank_t rank, call_descr
 
 /// Counts `op` among those of the rank that are under way. Throws error(out_of_memory): they are too many.
 template <class Title>
-void communicator_state::open(actors::operation& op, rank_t rank, const caller::counter& among, const char* what,
+void communicator_state::open(actors::operation& op, rank_t rank, caller::counter among, const char* what,
                               Title&& title) {
-  op.open = among;
-  if (among->fetch_add(1) >= caller::most_open)
+  op.open = std::move(among);
+  if (op.open->fetch_add(1) >= caller::most_open)
     throw error(errc::out_of_memory, title() + ": rank " + std::to_string(rank) + " has " +
                                          std::to_string(caller::most_open) + " " + what +
                                          " under way or in groups already; wait for some of them first");
@@ -92,7 +92,7 @@ void communicator_state::open(actors::operation& op, rank_t rank, const caller::
 
 void communicator_state::open_collective(actors::operation& op, rank_t rank, const call_description& what) {
   if (what.pair) return;
-  open(op, rank, callers[static_cast<std::size_t>(rank)].open_collectives, "collectives",
+  open(op, rank, callers[static_cast<std::size_t>(rank)].open_collectives(), "collectives",
        [&] { return to_string(what.what); });
 }
 
@@ -114,7 +114,7 @@ void communicator_state::prepare_checked(actors::operation& op, rank_t rank, cal
     // Of one that somebody waits for; others can be cancelled until they are received.
     if (what.sending && waits == caller_waits::yes)
       op.sent = when_sent(op.what.count * size_of(op.what.type), what.options.agreement);
-    return open(op, rank, callers[static_cast<std::size_t>(rank)].open_pairs, "sends and receives",
+    return open(op, rank, callers[static_cast<std::size_t>(rank)].open_pairs(), "sends and receives",
                 [&] { return op.title(); });
   }
   c.level = what.options.level.value_or(core->options.level);

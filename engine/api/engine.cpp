@@ -277,6 +277,7 @@ std::shared_ptr<communicator_state> engine_core::found(std::string name, layout 
                                     std::move(machine_ranks), s->run, std::move(accept), part ? &*part : nullptr);
   s->table = &actors::runtime::ranks_of(*s->members);
   std::vector<rank_t> here;
+  here.reserve(s->table->cells().size());
   for (const auto& cell : s->table->cells()) here.push_back(cell->rank());
   s->shrunk.prepare(std::move(here), s->ranks);
   return s;

@@ -67,7 +67,7 @@ std::pair<std::shared_ptr<communicator_state>, rank_t> communicator_state::part_
     return core->found(name + ".shrink" + std::to_string(which.number + 1), placement.subset(left), std::move(places),
                        run, part ? &*part : nullptr, record ? record->part(left) : nullptr);
   };
-  return {parts.take(as, 0, rank, left, make), static_cast<rank_t>(at - left.begin())};
+  return {parts.take(as, 0, left, make), static_cast<rank_t>(at - left.begin())};
 }
 
 communicator communicator::shrink(shrink_options options) {

@@ -60,7 +60,7 @@ failure_ptr communicator::split_call::conclude(epoch_t which, failure_ptr why) {
                             std::move(places), of.run, part ? &*part : nullptr,
                             of.record ? of.record->part(ranks) : nullptr);
     };
-    auto made = of.parts.take(which, mine[0], whole->rank, ranks, std::ref(make));
+    auto made = of.parts.take(which, mine[0], ranks, std::ref(make));
     i->rank = static_cast<rank_t>(std::find(ranks.begin(), ranks.end(), whole->rank) - ranks.begin());
     i->of = std::move(made);
     *into = communicator{std::move(i)};

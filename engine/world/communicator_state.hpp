@@ -92,9 +92,13 @@ struct communicator_state : std::enable_shared_from_this<communicator_state> {
   /// What one rank's caller has set, and remembers.
   struct caller {
     using counter = std::shared_ptr<std::atomic<int>>;
-    // Under way: sends and receives, and collectives begun by …_async or in a group. Each costs memory here and, unmatched, at peers.
-    const counter open_pairs = std::make_shared<std::atomic<int>>(0),
-                  open_collectives = std::make_shared<std::atomic<int>>(0);
+    /// Under way: sends and receives, and collectives begun by …_async or in a group. Each costs memory here and, unmatched, at peers.
+    struct open_calls {
+      std::atomic<int> pairs{0}, collectives{0};
+    };
+    const std::shared_ptr<open_calls> open = std::make_shared<open_calls>();
+    counter open_pairs() const { return {open, &open->pairs}; }
+    counter open_collectives() const { return {open, &open->collectives}; }
     static constexpr int most_open = 8192;
     static constexpr std::int64_t unset = std::numeric_limits<std::int64_t>::min();
     static constexpr std::int64_t no_deadline = std::numeric_limits<std::int64_t>::max();
@@ -136,7 +140,7 @@ struct communicator_state : std::enable_shared_from_this<communicator_state> {
                const actors::plan_ptr& known = nullptr, bool checked = false);
   actors::operation_ptr prepare(rank_t rank, call_description what, caller_waits waits);
   template <class Title>
-  static void open(actors::operation& op, rank_t rank, const caller::counter& among, const char* what, Title&& title);
+  static void open(actors::operation& op, rank_t rank, caller::counter among, const char* what, Title&& title);
   /// Counts it among the rank's collectives under way. Throws error(out_of_memory): they are too many; then it is no call.
   void open_collective(actors::operation& op, rank_t rank, const call_description& what);
   /// The same of a description that has been checked. @param known its plan; null: not asked for yet

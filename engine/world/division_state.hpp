@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <span>
 #include <utility>
@@ -49,17 +48,17 @@ inline std::uint64_t identity_of_rest(std::uint64_t whole, epoch_t which, std::s
 template <class Part>
 class division_state {
 public:
-  /// The part that `members` (of the whole, in their order in the part) form by operation `which`. Whoever comes first makes it.
+  /// The part that `members` (of the whole, in their order in the part) form by operation `which`, for one of them. Whoever comes first makes it.
   /// @param make may throw; then nothing has happened
   /// @param ranks_here how many of a part's ranks come or give up here
   /// @param leave the rank that has that place in the part never comes
   template <class Make, class Ranks, class Leave>
-  Part take(epoch_t which, int color, rank_t taker, std::span<const rank_t> members, const Make& make,
-            const Ranks& ranks_here, const Leave& leave) {
+  Part take(epoch_t which, int color, std::span<const rank_t> members, const Make& make, const Ranks& ranks_here,
+            const Leave& leave) {
     auto at = parts_.find({which, color});
     if (at == parts_.end()) at = found(which, color, members, make(), ranks_here, leave);
     Part made = at->second.made;
-    settle(at, taker);
+    settle(at);
     return made;
   }
 
@@ -70,23 +69,24 @@ public:
       const auto place = place_of(at->second.members, rank);
       if (place < 0) continue;
       leave(at->second.made, place);
-      return settle(at, rank);
+      return settle(at);
     }
     auto failed = std::ranges::find(given_up_, which, &failure_of::which);
     if (failed == given_up_.end()) failed = given_up_.insert(given_up_.end(), {which, {}});
     failed->ranks.push_back(rank);
-    if (given_up_.size() > most_given_up) given_up_.pop_front();
+    if (given_up_.size() > most_given_up) given_up_.erase(given_up_.begin());
   }
 
   /// Parts that not all members have taken or given up.
   std::size_t open() const { return parts_.size(); }
+  /// Ranks have given up splits whose parts nobody has made yet: who makes one hears of those that never come.
+  bool any_given_up() const { return !given_up_.empty(); }
 
 private:
   struct part {
     Part made;
     std::vector<rank_t> members;
-    std::size_t ranks_here = 0;
-    std::vector<rank_t> settled;  ///< of those here: took it, or gave it up
+    std::size_t awaited = 0;  ///< ranks here that have neither taken it nor given it up
   };
   using parts = std::map<std::pair<epoch_t, int>, part>;
   struct failure_of {
@@ -105,27 +105,24 @@ private:
                                  const Ranks& ranks_here, const Leave& leave) {
     const std::size_t here = ranks_here(fresh);
     const auto at =
-        parts_.emplace(std::pair{which, color}, part{std::move(fresh), {members.begin(), members.end()}, here, {}})
-            .first;
+        parts_.emplace(std::pair{which, color}, part{std::move(fresh), {members.begin(), members.end()}, here}).first;
     part& p = at->second;
-    p.settled.reserve(here);
     const auto failed = std::ranges::find(given_up_, which, &failure_of::which);
     if (failed == given_up_.end()) return at;
     std::erase_if(failed->ranks, [&](rank_t rank) {
       const auto place = place_of(members, rank);
       if (place < 0) return false;
       leave(p.made, place);
-      p.settled.push_back(rank);
+      --p.awaited;
       return true;
     });
     if (failed->ranks.empty()) given_up_.erase(failed);
     return at;
   }
 
-  void settle(typename parts::iterator which, rank_t rank) {
-    part& p = which->second;
-    p.settled.push_back(rank);
-    if (p.settled.size() == p.ranks_here) parts_.erase(which);
+  /// One more of the ranks here.
+  void settle(typename parts::iterator which) {
+    if (--which->second.awaited == 0) parts_.erase(which);
   }
 
   /// Splits that failed at a rank before any had its part. Most never come up again, as no rank gets one; so the oldest are forgotten, each with
@@ -133,7 +130,7 @@ private:
   static constexpr std::size_t most_given_up = 64;
 
   parts parts_;
-  std::deque<failure_of> given_up_;  ///< in the order of their first ranks
+  std::vector<failure_of> given_up_;  ///< in the order of their first ranks
 };
 
 }  // namespace troupe

@@ -24,7 +24,6 @@ struct leaver {
 
 /// All of a transition, in which nothing may fail.
 struct leavers {
-  explicit leavers(std::size_t most) { all.reserve(most); }
   std::vector<leaver> all;
   void operator()(const std::shared_ptr<communicator_state>& part, rank_t place) { all.push_back({part, place}); }
 };
@@ -43,15 +42,15 @@ std::unique_lock<std::mutex> divisions::lock() const {
   return held;
 }
 
-std::shared_ptr<communicator_state> divisions::take(epoch_t which, int color, rank_t taker,
-                                                    std::span<const rank_t> members,
+std::shared_ptr<communicator_state> divisions::take(epoch_t which, int color, std::span<const rank_t> members,
                                                     const std::function<std::shared_ptr<communicator_state>()>& make) {
   const auto ranks_here = [](const std::shared_ptr<communicator_state>& part) { return part->table->cells().size(); };
-  leavers gone{members.size()};
+  leavers gone;
   std::shared_ptr<communicator_state> part;
   {
     const auto held = lock();
-    part = parts_.take(which, color, taker, members, make, ranks_here, std::ref(gone));
+    if (parts_.any_given_up()) gone.all.reserve(members.size());
+    part = parts_.take(which, color, members, make, ranks_here, std::ref(gone));
   }
   for (const leaver& each : gone.all) each.leave();
   return part;

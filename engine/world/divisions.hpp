@@ -23,9 +23,9 @@ public:
   /// @param spins looks before a thread sleeps while another one makes the part
   explicit divisions(int spins) : spins_(spins) {}
 
-  /// The part that `members` (of the whole, in their order in the part) form by operation `which`. Whoever comes first makes it; throws
+  /// The part that `members` (of the whole, in their order in the part) form by operation `which`, for one of them. Whoever comes first makes it; throws
   /// what `make` throws.
-  std::shared_ptr<communicator_state> take(epoch_t which, int color, rank_t taker, std::span<const rank_t> members,
+  std::shared_ptr<communicator_state> take(epoch_t which, int color, std::span<const rank_t> members,
                                            const std::function<std::shared_ptr<communicator_state>()>& make);
   /// The operation failed at `rank`.
   void give_up(epoch_t which, rank_t rank);

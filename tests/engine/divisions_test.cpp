@@ -44,8 +44,8 @@ TEST_CASE("a part is made once, and forgotten when all have taken it or given it
   const std::function<std::shared_ptr<communicator_state>()> call = std::ref(make);
   const std::array<troupe::rank_t, 3> members{4, 5, 6};
   divisions parts{0};
-  const auto first = parts.take(7, 1, 5, members, call);
-  CHECK(parts.take(7, 1, 4, members, call) == first);
+  const auto first = parts.take(7, 1, members, call);
+  CHECK(parts.take(7, 1, members, call) == first);
   CHECK(parts.open() == 1);
   parts.give_up(7, 6);
   CHECK(parts.open() == 0);
@@ -61,9 +61,9 @@ TEST_CASE("who gave up before anybody took has left the part, which is one thoug
   divisions parts{0};
   parts.give_up(7, 4);
   parts.give_up(8, 5);  // another operation
-  static_cast<void>(parts.take(7, 1, 5, members, call));
+  static_cast<void>(parts.take(7, 1, members, call));
   CHECK(make.made == 1);
-  const auto again = parts.take(7, 1, 6, members, call);
+  const auto again = parts.take(7, 1, members, call);
   CHECK(make.made == 1);
   CHECK(parts.open() == 0);
   CHECK(barrier_by(*again, 2).find("rank 0 left the communicator") != std::string::npos);
@@ -79,7 +79,7 @@ TEST_CASE("of a split that failed at many ranks before one took its part, every 
   for (troupe::rank_t r = 0; r < 199; ++r) state.give_up(3, r, leave);
   CHECK(left.empty());
   state.take(
-      3, 0, 199, members, [&] { return &part; }, [](int*) { return std::size_t{200}; }, leave);
+      3, 0, members, [&] { return &part; }, [](int*) { return std::size_t{200}; }, leave);
   CHECK(left.size() == 199);
   CHECK(state.open() == 0);
 }
@@ -93,7 +93,7 @@ TEST_CASE("a split that failed at a rank is not forgotten for those that failed 
   for (troupe::epoch_t shrink = 0; shrink < 64; ++shrink) state.give_up(troupe::epoch_t{1} << 63 | shrink, 1, leave);
   state.give_up(7, 1, leave);
   state.take(
-      7, 0, 0, members, [&] { return &part; }, [](int*) { return std::size_t{2}; }, leave);
+      7, 0, members, [&] { return &part; }, [](int*) { return std::size_t{2}; }, leave);
   CHECK(left == std::vector<troupe::rank_t>{1});
   CHECK(state.open() == 0);
 }
@@ -107,7 +107,7 @@ TEST_CASE("a shrink of a part does not wait for who never took its place there")
   SUBCASE("and gave it up before anybody took one") { earlier = true; }
   SUBCASE("and gave it up later") {}
   if (earlier) parts.give_up(7, 4);
-  const auto part = parts.take(7, 1, 5, members, call);
+  const auto part = parts.take(7, 1, members, call);
   const auto round = part->shrunk.come(part, 1);
   part->shrunk.come(part, 2);
   if (!earlier) parts.give_up(7, 4);

@@ -537,17 +537,27 @@ std::vector<std::vector<int>> groups_of_used(const layout& l, const std::vector<
 }
 }  // namespace
 
-layout layout::subset(std::span<const int> members) const {
+namespace {
+/// Each is a rank of the layout, and none is named twice.
+void check_members(const layout& l, std::span<const int> members) {
   if (members.empty()) bad_argument("a subset needs at least one rank");
-  std::vector<bool> seen(static_cast<std::size_t>(size()), false);
-  std::vector<coordinates> places;
-  places.reserve(members.size());
+  const auto exists = [ranks = l.size()](int rank) { return rank >= 0 && rank < ranks; };
+  const bool ascending = std::adjacent_find(members.begin(), members.end(), std::greater_equal<>{}) == members.end();
+  if (ascending && exists(members.front()) && exists(members.back())) return;
+  std::vector<bool> seen(static_cast<std::size_t>(l.size()), false);
   for (int rank : members) {
-    places.push_back(of(rank));
+    static_cast<void>(l.of(rank));  // throws
     if (seen[static_cast<std::size_t>(rank)])
       bad_argument("rank " + std::to_string(rank) + " is named twice in a subset");
     seen[static_cast<std::size_t>(rank)] = true;
   }
+}
+
+/// The ranks' places when servers, cards and core groups that none of them has are left out.
+layout of_used(const layout& whole, std::span<const int> members) {
+  std::vector<coordinates> places;
+  places.reserve(members.size());
+  for (int rank : members) places.push_back(whole.of(rank));
   std::vector<coordinates> used = places;
   std::sort(used.begin(), used.end());
   used.erase(std::unique(used.begin(), used.end()), used.end());
@@ -561,9 +571,18 @@ layout layout::subset(std::span<const int> members) const {
   }
   for (auto& at : places)
     at = renamed[static_cast<std::size_t>(std::lower_bound(used.begin(), used.end(), at) - used.begin())];
-  layout part = placed(std::move(places));
-  part.outer = groups_of_used(*this, used);
+  layout part = layout::placed(std::move(places));
+  part.outer = groups_of_used(whole, used);
   drop_idle_levels(part);
+  return part;
+}
+}  // namespace
+
+layout layout::subset(std::span<const int> members) const {
+  check_members(*this, members);
+  layout part;
+  if (is_grid() && is_flat()) part.ranks_per_core_group = static_cast<int>(members.size());
+  else part = of_used(*this, members);
   part.copies = copies;
   part.reduces = reduces;
   if (!homes.empty())

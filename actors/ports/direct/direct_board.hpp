@@ -175,6 +175,7 @@ public:
   static constexpr std::size_t listed_bytes(int ranks) {
     return (4 + 4 * static_cast<std::size_t>(ranks)) * sizeof(std::uint64_t) + board_memory::alignment;
   }
+  static constexpr std::size_t common_bytes = sizeof(common_words);  ///< of what all ranks share
   /// The most that a board of so many ranks may ever lay down.
   static constexpr std::size_t most_bytes(int ranks) {
     const auto n = static_cast<std::size_t>(ranks);

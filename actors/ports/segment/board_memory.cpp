@@ -11,7 +11,6 @@ namespace troupe {
 
 namespace {
 constexpr std::align_val_t aligned{board_memory::alignment};
-constexpr std::size_t together = 2048;  ///< bytes: what the roots of two ranks take
 }  // namespace
 
 heap_memory::~heap_memory() {
@@ -20,16 +19,10 @@ heap_memory::~heap_memory() {
 
 bool heap_memory::has_membarrier() const noexcept { return membarrier_ && slots_have_membarrier(); }
 
-/// Small ones lie side by side: communicators may be made and dropped often, and those of few ranks have roots of a line or two.
 void* heap_memory::root(std::size_t bytes) {
-  bytes = (bytes + alignment - 1) / alignment * alignment;
-  if (bytes > left_ && bytes < together / 2) {
-    rest_ = static_cast<std::byte*>(take(together));
-    left_ = rest_ != nullptr ? together : 0;
-  }
-  if (bytes <= left_) {
-    left_ -= bytes;
-    return std::exchange(rest_, rest_ + bytes);
+  if (roots_ != nullptr) {
+    bytes = (bytes + alignment - 1) / alignment * alignment;  // what lies behind it has lines of its own
+    return std::memset(roots_->allocate(bytes, alignment), 0, bytes);
   }
   if (void* const at = take(bytes)) return at;
   throw error(errc::out_of_memory, "a communicator's boards need " + std::to_string(bytes) +

@@ -8,7 +8,7 @@
 
 #include <chrono>
 #include <cstddef>
-#include <memory>
+#include <memory_resource>
 #include <mutex>
 #include <new>
 #include <string>
@@ -126,8 +126,9 @@ protected:
 /// Of one process.
 class heap_memory final : public board_memory {
 public:
-  /// @param membarrier false: do without, as on a system that has none (tests)
-  explicit heap_memory(bool membarrier = true) : membarrier_(membarrier) {}
+  /// @param membarrier false: do without, as on a system that has none (tests) @param roots where they lie, which outlives it; null: on the heap, too
+  explicit heap_memory(bool membarrier = true, std::pmr::memory_resource* roots = nullptr)
+      : membarrier_(membarrier), roots_(roots) {}
   ~heap_memory() override;
   bool between_processes() const noexcept override { return false; }
   bool has_membarrier() const noexcept override;
@@ -137,10 +138,9 @@ public:
 
 private:
   bool membarrier_;
+  std::pmr::memory_resource* roots_;
   std::mutex mutex_;  // when something is laid down, once
   std::vector<void*> taken_;
-  std::byte* rest_ = nullptr;  ///< of the last piece that roots lie in
-  std::size_t left_ = 0;       ///< bytes there
 };
 
 }  // namespace troupe

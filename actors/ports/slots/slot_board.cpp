@@ -177,6 +177,14 @@ std::size_t slot_board::bytes() const {
   return total;
 }
 
+std::size_t slot_board::root_bytes(int ranks) {
+  if (ranks == 0) return 0;
+  const auto n = static_cast<std::size_t>(ranks);
+  constexpr std::size_t pieces = 8;  // each begins on a line
+  return n * (sizeof(rank_words) + sizeof(shared_cores::entry) + sizeof(direct_board::rank_words) + sizeof(void*)) +
+         n * n * sizeof(relative<slot_channel>) + direct_board::common_bytes + pieces * board_memory::alignment;
+}
+
 /// Twice what is laid down once: whoever is too late leaves his there.
 std::size_t slot_board::most_bytes(int ranks) {
   const auto n = static_cast<std::size_t>(ranks);

@@ -62,7 +62,7 @@ failure_ptr job_world::conclude_split(caller& c, member& whole, rank_t rank, epo
   }
   const std::vector<rank_t> members = members_of_part(all, color);
   member* const part = whole.parts.take(
-      which, color, rank, members,
+      which, color, members,
       [&] {
         std::vector<std::uint32_t> process_of;
         std::vector<int> world_rank;
@@ -209,7 +209,7 @@ void job_world::shrunk(caller& c, bool in_time) {
     return leave(c);
   }
   member* const part = m.parts.take(
-      as, 0, rank, of.members,
+      as, 0, of.members,
       [&] {
         std::vector<std::uint32_t> process_of;
         std::vector<int> world_rank;

@@ -36,7 +36,7 @@ void simulation::world::take_place(caller_operation& o, epoch_t which) {
   if (!result_.ok()) return;
   const epoch_t number = breaks(mutant::split_misnumbered, 10) ? which + 1 : which;
   world* const part = divisions_.take(
-      number, color, o.rank, members, [&] { return make_part(o, which, members); },
+      number, color, members, [&] { return make_part(o, which, members); },
       [](const world* made) { return made->members_.size(); },
       [](world* made, rank_t place) { made->never_comes(place); });
   if (part->in_whole_ != members) return fault(o.title() + ": another rank of its part has others in it");
