@@ -94,6 +94,8 @@ public:
   virtual void* root(std::size_t bytes) = 0;
   /// Zeros; null: there is no more. Any thread.
   virtual void* take(std::size_t bytes) noexcept = 0;
+  /// The same, of what need not be used soon: it lies with its like, so that the pages of all that are not touched before.
+  virtual void* take_for_later(std::size_t bytes) noexcept { return take(bytes); }
   /// Nobody was told of it: another one was faster. Any thread.
   virtual void give_back(void* what) noexcept = 0;
 
@@ -123,7 +125,8 @@ protected:
   board_memory() = default;
 };
 
-/// Of one process.
+/// Of one process. What little most boards take comes from the heap; further pieces lie on pages that the system has not given before they are
+/// written to. Of a board of many ranks hardly anything ever is, and a page that is new costs more than the message on it.
 class heap_memory final : public board_memory {
 public:
   /// @param membarrier false: do without, as on a system that has none (tests) @param roots where they lie, which outlives it; null: on the heap, too
@@ -133,14 +136,27 @@ public:
   bool between_processes() const noexcept override { return false; }
   bool has_membarrier() const noexcept override;
   void* root(std::size_t bytes) override;
-  void* take(std::size_t bytes) noexcept override;
-  void give_back(void* what) noexcept override;
+  void* take(std::size_t bytes) noexcept override { return take_from(soon_, bytes); }
+  void* take_for_later(std::size_t bytes) noexcept override { return take_from(later_, bytes); }
+  void give_back(void*) noexcept override {}  // at most as much as is laid down once (slot_board::most_bytes())
 
 private:
+  struct shelf {
+    std::byte* rest = nullptr;  ///< of its last piece …
+    std::size_t left = 0;       ///< … and its bytes
+  };
+  struct piece {
+    void* at;
+    std::size_t mapped;  ///< 0: it is from the heap
+  };
+  void* take_from(shelf& which, std::size_t bytes) noexcept;
+  bool add_piece(shelf& to, std::size_t least) noexcept;
+
   bool membarrier_;
   std::pmr::memory_resource* roots_;
   std::mutex mutex_;  // when something is laid down, once
-  std::vector<void*> taken_;
+  std::vector<piece> pieces_;
+  shelf soon_, later_;
 };
 
 }  // namespace troupe

@@ -42,21 +42,24 @@ bool slots_have_global_membarrier() { return process_barrier_works(barrier_of::a
 slot_channel::run slot_channel::lines_of_level(unsigned parity, std::size_t index) {
   std::size_t level = 0;
   while (index >= level_begin(level + 1)) ++level;
-  slots::word* first = levels_[level].load(std::memory_order_acquire);
+  slots::word* first = levels_[parity][level].load(std::memory_order_acquire);
   if (first == nullptr) return {};
   const std::size_t at = index - level_begin(level);
-  return {first + (parity * level_lines(level) + at) * slots::line_words, level_lines(level) - at};
+  return {first + at * slots::line_words, level_lines(level) - at};
 }
 
 std::size_t slot_channel::reserve(std::size_t lines, board_memory& from) {
   std::size_t level = 0;
-  for (; level < level_count && level_begin(level) < lines; ++level) {
-    if (levels_[level].load(std::memory_order_relaxed) != nullptr) continue;
-    const std::size_t bytes = 2 * level_lines(level) * slots::line_bytes;
-    auto* const made = static_cast<slots::word*>(from.take(bytes));
-    if (made == nullptr) no_memory(bytes);
-    if (levels_[level].publish(made) != nullptr) from.give_back(made);
-  }
+  for (; level < level_count && level_begin(level) < lines; ++level)
+    for (const unsigned parity : {0U, 1U}) {
+      relative<slots::word>& at = levels_[parity][level];
+      if (at.load(std::memory_order_relaxed) != nullptr) continue;
+      const std::size_t bytes = level_lines(level) * slots::line_bytes;
+      // One of two is used by the epoch that asks, the other by the next at the earliest.
+      auto* const made = static_cast<slots::word*>(parity == 0 ? from.take(bytes) : from.take_for_later(bytes));
+      if (made == nullptr) no_memory(bytes);
+      if (at.publish(made) != nullptr) from.give_back(made);
+    }
   return level_begin(level);
 }
 
@@ -64,7 +67,7 @@ void slot_channel::deepen(std::uint64_t sequence, board_memory& from) {
   if (source_.deep != nullptr) return;
   void* const room = from.take(sizeof(ring));
   if (room == nullptr) no_memory(sizeof(ring));
-  ring* const made = new (room) ring;
+  auto* const made = static_cast<ring*>(room);  // zeros, as all that is taken
   made->first = sequence;
   source_.deep = made;
   ring_.store(made, std::memory_order_release);

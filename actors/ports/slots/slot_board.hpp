@@ -190,7 +190,7 @@ private:
     std::uint64_t ring_from = ~std::uint64_t{0};  ///< the first epoch that lies there
   } destination_;
   // Read by both, written hardly ever.
-  alignas(128) relative<slots::word> levels_[level_count];
+  alignas(128) relative<slots::word> levels_[2][level_count];  ///< of each half
   relative<ring> ring_;
   std::atomic<std::uint64_t> generation_{0};
   alignas(128) slots::word words_[2][first_lines * slots::line_words] = {};
