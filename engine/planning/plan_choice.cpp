@@ -453,10 +453,9 @@ bool in_place_at_root(const contender& c) { return has_root(c.on.what) && c.on.i
 constexpr const char* root_joins_buffers = "it is for a root in place, whose buffers only the actors bring together";
 }  // namespace
 
-void plan_choice::price_slots(contender& c, slot_format format, const planning_task& task) const {
-  contender::slot_way& way = c.over(format);
-  if (!c.eligible() || way.priced) return;
-  way.priced = true;
+void plan_choice::price_slots(contender& c, const planning_task& task) const {
+  if (!c.eligible() || c.over_slots[0].priced) return;
+  for (contender::slot_way& way : c.over_slots) way.priced = true;
   const bool joins_staged = c.on.in_place && (c.widened || task.rules.scaled);
   const char* why_not = !stages_whole_blocks(c, task)    ? small_staging
                         : in_place_at_root(c)            ? root_joins_buffers
@@ -464,21 +463,29 @@ void plan_choice::price_slots(contender& c, slot_format format, const planning_t
                         : c.lowered->touches_other_ranks ? "it reads or writes other ranks' memory"
                         : c.lowered->uses_l2             ? "it uses memory that ranks share"
                                                          : "";
-  if (*why_not != '\0') way.why_not = why_not;
-  else way.seconds = seconds_over_slots(c, *c.lowered, format, task);
+  if (*why_not != '\0') {
+    for (contender::slot_way& way : c.over_slots) way.why_not = why_not;
+    return;
+  }
+  const std::array<double, 2> seconds = seconds_over_slots(c, *c.lowered, task);
+  for (std::size_t f = 0; f < seconds.size(); ++f) c.over_slots[f].seconds = seconds[f];
 }
 
 /// A message over slots is a few stores and a look; where ranks share cores, somebody else's turn.
-double plan_choice::seconds_over_slots(const contender& c, const lowered_score& s, slot_format format,
-                                       const planning_task& task) const {
+std::array<double, 2> plan_choice::seconds_over_slots(const contender& c, const lowered_score& s,
+                                                      const planning_task& task) const {
   const std::size_t block = task.largest_block() * size_of(c.work_type);
-  const double cell = static_cast<double>(block) / std::max(1, s.notes->parts);
+  const double cell = static_cast<double>(block) / std::max(1, s.notes->parts), staging = staging_bytes(c, task);
   constexpr int no_limit = 64;
-  return costs(task).slot_operation_seconds() +
-         timing_sheet(*s.notes).predict(
-             cell, cutting{}, no_limit,
-             costs(task).over_slots(format, task.ranks(), bytes_a_core(task, block), c.work_type),
-             staging_bytes(c, task));
+  const timing_sheet sheet{*s.notes};
+  std::array<double, 2> seconds{};
+  for (const slot_format format : {slot_format::ll, slot_format::ll128}) {
+    const machine_constants machine =
+        costs(task).over_slots(format, task.ranks(), bytes_a_core(task, block), c.work_type);
+    seconds[static_cast<std::size_t>(format)] =
+        costs(task).slot_operation_seconds() + sheet.predict(cell, cutting{}, no_limit, machine, staging);
+  }
+  return seconds;
 }
 
 void plan_choice::agree_over_slots(contender& c, const planning_task& task) {
@@ -494,9 +501,9 @@ void plan_choice::agree_over_slots(contender& c, const planning_task& task) {
     if (direct ? task.ranks() > most_direct_token_ranks : task.ranks() <= 2) continue;
     const auto made = library_.get({c.choreography, c.on, c.rank_order_fold, c.rank_order_fold, form});
     if (!made) continue;
-    for (const slot_format format : {slot_format::ll, slot_format::ll128})
-      if (const double seconds = seconds_over_slots(c, *made, format, task); seconds < c.over(format).seconds)
-        c.over(format) = {true, seconds, {}, form, made};
+    const std::array<double, 2> seconds = seconds_over_slots(c, *made, task);
+    for (std::size_t f = 0; f < seconds.size(); ++f)
+      if (seconds[f] < c.over_slots[f].seconds) c.over_slots[f] = {true, seconds[f], {}, form, made};
   }
   if (!may_run_ahead(task)) return;
   // The agreement is made once in so many calls.
@@ -629,10 +636,9 @@ bool plan_choice::refine(const option& o, const planning_task& task) {
 }
 
 bool plan_choice::refine_slots(contender& c, slot_format format, const planning_task& task) {
-  if (!c.over(format).priced) return price_slots(c, format, task), false;
+  if (!c.over(format).priced) return price_slots(c, task), false;
   if (!c.settled) return settle(c, task), false;
   if (c.over(format).lowered) return fit_slots(c, format, task);
-  for (const slot_format each : {slot_format::ll, slot_format::ll128}) price_slots(c, each, task);
   agree_over_slots(c, task);
   return false;
 }

@@ -124,8 +124,8 @@ public:
   static std::string why_no_boards(const engine_options& options, const reach_map& where);
   /// Why a call may not go over slots at all, as the end of a sentence; empty if it may.
   std::string why_no_slots(const planning_task& task) const;
-  /// Sets over(format), without what a rooted collective's agreement costs. @pre why_no_slots(task) is empty
-  void price_slots(contender& c, slot_format format, const planning_task& task) const;
+  /// Sets over(format) of both, without what a rooted collective's agreement costs. @pre why_no_slots(task) is empty
+  void price_slots(contender& c, const planning_task& task) const;
   /// Adds the agreement, for each format in the form that is cheapest. Nothing where that was done. @pre priced for both
   void agree_over_slots(contender& c, const planning_task& task);
   /// Every rank's messages find room in the slots; else it cannot be performed so. Cost: compiles all ranks' programs. @pre agreed
@@ -140,8 +140,8 @@ public:
   void settle(contender& c, const planning_task& task);
 
 private:
-  double seconds_over_slots(const contender& c, const lowered_score& s, slot_format format,
-                            const planning_task& task) const;
+  /// By slot_format: a score's steps are looked at once for both.
+  std::array<double, 2> seconds_over_slots(const contender& c, const lowered_score& s, const planning_task& task) const;
   void shape(contender& c, const planning_task& task);
   void price_cuts(contender& c, const planning_task& task, std::span<const cutting> cuts);
   void price(contender& c, const planning_task& task, const cutting& cut);

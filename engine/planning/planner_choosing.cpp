@@ -212,7 +212,7 @@ std::string planner::impl::why_nobody(const outcome& o, contender& one, message_
   // It may be known already that it cannot, but not why.
   choice.consider(one, task);
   if (direct) choice.price_direct(one, task);
-  else choice.price_slots(one, format_of(wanted), task);
+  else choice.price_slots(one, task);
   return one.choreography + " cannot: " + (direct ? one.why_not_direct : one.over(format_of(wanted)).why_not);
 }
 
@@ -282,7 +282,7 @@ void planner::impl::append_rows(std::vector<candidate>& rows, contender& c, cons
   if (!c.eligible()) return;
   const std::string no_slots = choice.why_no_slots(task), not_direct = choice.why_not_direct(task);
   if (no_slots.empty()) {
-    for (const slot_format format : {slot_format::ll128, slot_format::ll}) choice.price_slots(c, format, task);
+    choice.price_slots(c, task);
     choice.agree_over_slots(c, task);
   }
   for (const slot_format format : {slot_format::ll128, slot_format::ll}) {
