@@ -6,7 +6,6 @@
 #include <limits>
 #include <map>
 #include <memory>
-#include <tuple>
 #include <utility>
 
 #include "memory/error.hpp"
@@ -141,7 +140,7 @@ private:
     for (const auto& p : body.passes) {
       const auto operands = made_.operands_of(p);
       for (std::size_t k = 0; k < operands.size(); ++k)
-        touched_.push_back({canonical(operands[k], setting_, ranks_, made_.parts), k >= p.inputs});
+        touched_.emplace_back(canonical(operands[k], setting_, ranks_, made_.parts), k >= p.inputs);
     }
     std::sort(touched_.begin(), touched_.end());
     const touched_cells* before = nullptr;
@@ -151,24 +150,38 @@ private:
       if (before == nullptr || !before->same_buffer(first)) end_of_all = end_of_written = 0;
       bool written = false;
       for (before = &first; i < touched_.size() && touched_[i].same_cells(first); ++i)
-        written = written || touched_[i].written;
-      if (end_of_written > first.at.cell || (written && end_of_all > first.at.cell)) return false;
-      const std::int32_t end = first.at.cell + first.at.count;
+        written = written || touched_[i].written();
+      if (end_of_written > first.cell() || (written && end_of_all > first.cell())) return false;
+      const std::int32_t end = first.cell() + first.count();
       end_of_all = std::max(end_of_all, end);
       if (written) end_of_written = std::max(end_of_written, end);
     }
     return true;
   }
 
-  struct touched_cells {
-    cell_range at;
-    bool written;
-    auto key() const { return std::tuple{at.owner, at.buffer, at.cell, at.count}; }
-    bool operator<(const touched_cells& other) const { return key() < other.key(); }
-    bool same_buffer(const touched_cells& other) const {
-      return at.owner == other.at.owner && at.buffer == other.at.buffer;
+  /// In the order of owners, buffers, cells: two words, since a body of many ranks has hundreds to be sorted.
+  class touched_cells {
+  public:
+    touched_cells(const cell_range& at, bool written)
+        : where_(std::uint64_t{static_cast<std::uint32_t>(at.owner)} << bits_below_owner |
+                 std::uint64_t{static_cast<std::uint8_t>(at.buffer)} << bits_of_cell |
+                 static_cast<std::uint32_t>(at.cell)),
+          how_many_(std::uint64_t{static_cast<std::uint32_t>(at.count)} << 1 | (written ? 1u : 0u)) {}
+    std::int32_t cell() const { return static_cast<std::int32_t>(static_cast<std::uint32_t>(where_)); }
+    std::int32_t count() const { return static_cast<std::int32_t>(how_many_ >> 1); }
+    bool written() const { return (how_many_ & 1u) != 0; }
+    bool operator<(const touched_cells& other) const {
+      return where_ != other.where_ ? where_ < other.where_ : how_many_ < other.how_many_;
     }
-    bool same_cells(const touched_cells& other) const { return key() == other.key(); }
+    bool same_buffer(const touched_cells& other) const { return (where_ ^ other.where_) >> bits_of_cell == 0; }
+    bool same_cells(const touched_cells& other) const {
+      return where_ == other.where_ && how_many_ >> 1 == other.how_many_ >> 1;
+    }
+
+  private:
+    static constexpr int bits_of_cell = 32, bits_below_owner = bits_of_cell + 3;
+    static_assert(static_cast<int>(buffer_kind::l2) < 1 << (bits_below_owner - bits_of_cell));
+    std::uint64_t where_, how_many_;
   };
 
   std::vector<touched_cells> touched_;
