@@ -401,6 +401,17 @@ bool mesh::read_streams() {
   return n > 0;
 }
 
+/// A caller's look. Of few connections, most messages come from where the last one came from: asked itself, it gives them a system call
+/// sooner than if all were asked first who has something. True: something came.
+bool mesh::look_at_streams() {
+  const unsigned every = open_streams_ == 1 ? 4 : 2;  // looks at all, and for room
+  if (spoke_last_ == nullptr || ++looks_ % every == 0) return read_streams();
+  incoming& way = *spoke_last_;
+  way.spoke = false;
+  incoming_event(way);
+  return way.spoke;
+}
+
 /// Who waits for room does not wait for the mesh's thread to be rung awake.
 void mesh::write_rings() {
   for (const auto& way : out_) {
@@ -417,7 +428,7 @@ bool mesh::poll() noexcept {
     write_rings();
     look_from_here();
     const bool any = rings_ > 0 && read_rings();
-    return (open_streams_ > 0 && read_streams()) || any;
+    return (open_streams_ > 0 && look_at_streams()) || any;
   } catch (const std::exception&) {  // no memory: the mesh's thread tries again
     wake();
     return false;

@@ -201,6 +201,7 @@ private:
   bool read_rings();
   void write_lines();
   bool read_streams();
+  bool look_at_streams();
   void look_from_here();
   bool begin_sleep();
   void attend_streams(bool on);
@@ -314,7 +315,9 @@ private:
   std::mutex shared_mutex_;  // once, at the join
   std::condition_variable shared_came_;
   descriptor shared_;
-  int open_streams_ = 0;  ///< that frames come from, without a ring
+  int open_streams_ = 0;            ///< that frames come from, without a ring
+  incoming* spoke_last_ = nullptr;  ///< of them, between hosts and over a socket
+  unsigned looks_ = 0;
   bool attends_streams_ = true;
   std::thread thread_;
 };

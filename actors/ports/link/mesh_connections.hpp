@@ -254,6 +254,7 @@ struct mesh::incoming {
   bool stream = false;     ///< open, and so watched in mesh::streams_
   bool opened = false;     ///< what its first byte says is known
   bool finishes = false;   ///< nothing more is taken from the system in this turn
+  bool spoke = false;      ///< something came in this turn
   byte_ring ring;
   std::shared_ptr<tls_line> tls;
   std::shared_ptr<transport_line> line;

@@ -225,7 +225,8 @@ void mesh::sink(incoming& way) {
 ssize_t mesh::read_block(incoming& way, std::size_t& asked) {
   // Behind a frame that had its own memory, or its zeros: so that the next head is aligned.
   const std::size_t before = (16 - way.skip) % 16;
-  if (way.begin == way.end) way.begin = way.end = static_cast<std::size_t>(padded(way.end)) + before;
+  if (way.begin == way.end && way.end % 16 != before)
+    way.begin = way.end = static_cast<std::size_t>(padded(way.end)) + before;
   if (!way.block || way.end >= block_bytes) {
     // What is left of the last block is the beginning of a frame, short enough for the next one.
     // Always another one: whether chunks still lie in the last one only its reference count could say, and the arena has it back soon.
@@ -252,6 +253,8 @@ bool mesh::read_some(incoming& way, std::size_t& budget) {
     return ended(way, got == 0 ? "it closed a connection" : why), false;
   }
   presence_.heard(way.process, clock::now());
+  way.spoke = true;
+  if (way.stream && !way.local && !way.line) spoke_last_ = &way;
   const auto bytes = static_cast<std::size_t>(got);
   budget -= std::min(budget, bytes);
   (large ? way.large_done : way.end) += bytes;
@@ -486,6 +489,7 @@ void mesh::close(incoming& way) {
   way.socket.reset();
   way.tls.reset();
   if (!way.over && way.stream) --(way.ring || way.line ? rings_ : open_streams_);
+  if (spoke_last_ == &way) spoke_last_ = nullptr;
   way.line.reset();
   if (!way.over && way.known && way.lane == 0) presence_.hears(way.process, false, clock::now());
   way.over = true;
