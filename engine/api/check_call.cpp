@@ -239,6 +239,11 @@ private:
 
   void check_overlap(const region& in, const region& out) {
     const bool all_ranks = agrees_on_place(c_.what, c_.uniform) && (c_.uniform || !has_empty_block(c_.counts));
+    if (in.bytes == 0 && out.bytes == 0) return;  // whatever the pointers: nothing can be in place
+    if (in.bytes == 0 || out.bytes == 0) {        // an exscan's first rank
+      c_.in_place = all_ranks && d_.input != nullptr && in.begin == expected_place(out);
+      return;
+    }
     if (!in.overlaps(out)) return;
     if (in.begin == expected_place(out)) {
       c_.in_place = all_ranks;
