@@ -38,7 +38,10 @@ public:
         },
         [this](const differs_message& m) { state_.differs(m.epoch, *this); },
         [this](withdraw_message& m) { state_.withdraw(m.epoch, m.rank, std::move(m.ahead), *this); },
-        [this](fail_message& m) { state_.fail(m.epoch, m.title, std::move(m.why), *this); },
+        [this](fail_message& m) {
+          state_.fail(m.epoch, m.title, std::move(m.why), *this);
+          watch();
+        },
         [this](stopped_message& m) { state_.stopped(m.epoch, m.rank, std::move(m.waits), std::move(m.came), *this); },
         [this](left_message& m) { state_.left(m.rank, m.operations, std::move(m.last), m.sent, *this); },
         [this](const quiet_message& m) { state_.quiet(m.rank, *this); },
@@ -114,12 +117,11 @@ private:
     post_later(caf::actor_cast<caf::actor>(this), between_looks, overdue_message{});
   }
 
-  /// A program that hangs because a rank never calls should not do so without a word.
+  /// A program that hangs because a rank never calls, or never comes back from a function of its own, should not do so without a word.
   void warn() {
-    const auto overdue = state_.overdue(looks_until_overdue);
-    if (overdue.empty()) return;
     const auto after = (between_looks * looks_until_overdue).count();
-    for (const std::string& text : overdue) members_->log->warn("waiting for more than {} s: {}", after, text);
+    for (const auto& texts : {state_.overdue(looks_until_overdue), state_.held(looks_until_overdue)})
+      for (const std::string& text : texts) members_->log->warn("waiting for more than {} s: {}", after, text);
   }
 
   communicator_actors_ptr members_;

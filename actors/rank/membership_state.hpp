@@ -84,6 +84,8 @@ public:
   const failure_ptr& broken() const { return agreement_.broken(); }
   /// agreement::overdue()
   std::vector<std::string> overdue(int looks) { return agreement_.overdue(looks); }
+  /// agreement::held()
+  std::vector<std::string> held(int looks) { return agreement_.held(looks); }
   std::size_t open_operations() const { return agreement_.open_operations(); }
 
 private:

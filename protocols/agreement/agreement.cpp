@@ -207,6 +207,21 @@ std::vector<std::string> agreement::overdue(int looks) {
   return result;
 }
 
+std::vector<std::string> agreement::held(int looks) {
+  std::vector<std::string> result;
+  for (auto& [epoch, r] : records_) {
+    if (!r.stopping || ++r.seen_stopping != looks) continue;
+    std::vector<rank_t> by;
+    for (rank_t rank = 0; rank < ranks_; ++rank)
+      if (!r.has_stopped[index(rank)] && !dead_[index(rank)]) by.push_back(rank);
+    // A rank that performs looks up after every piece of work; what can keep it is not ours.
+    result.push_back(name_of(epoch, r) + ": has failed (" + r.why->text + "), but " + list_ranks(by) +
+                     (by.size() == 1 ? " does" : " do") +
+                     " not let go of it, as where a function that reduces does not return, or a process is stopped");
+  }
+  return result;
+}
+
 // -- records ----------------------------------------------------------------------------------------------------------
 
 agreement::record& agreement::open(epoch_t epoch) {

@@ -104,6 +104,8 @@ public:
   /// Operations that not all ranks have called, and had not at each of the `looks` − 1 calls of this before; each is told once, for a
   /// log: who waits, for what, and who has not called it.
   std::vector<std::string> overdue(int looks);
+  /// In the same way: operations that have failed, and that not all ranks have let go of.
+  std::vector<std::string> held(int looks);
 
   /// Why the communicator cannot be used any more; null while it can.
   const failure_ptr& broken() const { return broken_; }
@@ -127,6 +129,7 @@ private:
     look_t doomed = 0;                ///< the look that confirmed the suspicion; the next one ends it
     std::uint64_t failures_seen = 0;  ///< when it was suspected: another failure since may let others come
     int seen_open = 0;                ///< by overdue()
+    int seen_stopping = 0;            ///< by held()
   };
 
   record& open(epoch_t epoch);

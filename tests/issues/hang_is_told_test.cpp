@@ -4,10 +4,12 @@
 #include <doctest/doctest.h>
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <memory>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -164,4 +166,67 @@ TEST_CASE("a shrink that waits for a rank that does not come is told of in the l
   come(3);
   for (std::thread& each : threads) each.join();
   CHECK(left == std::array{4, 4, 4, 4});
+}
+
+TEST_CASE("a function that does not return is told of in the log with its rank, and holds up no other communicator") {
+  struct shared {
+    std::atomic<bool> hangs{false}, goes_on{false};
+  };
+  struct sum_of_rank {
+    shared* with = nullptr;
+    bool hangs = false;
+    int operator()(int a, int b) const {
+      if (hangs) with->hangs = true;
+      // The others are not to do it all before.
+      while (!with->hangs || (hangs && !with->goes_on)) std::this_thread::sleep_for(1ms);
+      return a + b;
+    }
+  };
+  constexpr std::size_t ranks = 3;
+  // In a ring every rank needs every other one's sums. On the direct board units are whoever's that comes.
+  for (const std::string protocol : {"ll", "simple", "direct"}) {
+    CAPTURE(protocol);
+    engine e;
+    const auto ears = std::make_unique<listener>();
+    auto comms = e.communicators(ranks), others = e.communicators(2);
+    shared with;
+    std::array<sum_of_rank, ranks> function;
+    for (std::size_t r = 0; r < ranks; ++r) function[r] = {&with, r == 1};
+    std::array<std::vector<int>, ranks> data;
+    data.fill(std::vector<int>(protocol == "direct" ? 200'000 : 3, 1));
+    call_options options;
+    options.protocol = *parse_message_protocol(protocol);
+    if (protocol != "direct") options.choreography = "ring";
+    options.deadline = 1s;
+    std::array<std::error_code, ranks> ends;
+    std::vector<std::thread> threads;
+    for (std::size_t r = 0; r < ranks; ++r)
+      threads.emplace_back([&, r] {
+        try {
+          comms[r].all_reduce(data[r], function[r], options);
+        } catch (const error& why) {
+          ends[r] = why.code();
+        }
+      });
+    for (int i = 0; i < 80 && ears->heard().empty(); ++i) std::this_thread::sleep_for(250ms);
+    const std::string heard = ears->heard();
+    CAPTURE(heard);
+    CHECK(times(heard, "waiting for more than 5 s: world, operation #0 all_reduce") == 1);
+    CHECK(heard.find("has failed (the deadline of 1000.0 ms passed on rank ") != std::string::npos);
+    CHECK(heard.find("not let go of it, as where a function that reduces does not return") != std::string::npos);
+    if (protocol != "direct") CHECK(heard.find("but rank 1 does not let go") != std::string::npos);
+    // Meanwhile another communicator's deadlines pass, and its calls are performed.
+    std::array<int, 4> more[2]{};
+    call_options hasty;
+    hasty.deadline = 50ms;
+    CHECK(others[0].all_reduce_async(more[0], sum, hasty).try_wait() == make_error_code(errc::timed_out));
+    CHECK(others[1].all_reduce_async(more[1]).try_wait() == make_error_code(errc::timed_out));
+    std::vector<request> both;
+    for (std::size_t r = 0; r < 2; ++r) both.push_back(others[r].all_reduce_async(more[r]));
+    for (request& one : both) CHECK_FALSE(one.try_wait());
+    with.goes_on = true;
+    for (std::thread& t : threads) t.join();
+    for (const std::size_t r : {0, 2})
+      CHECK(ends[r] == make_error_code(errc::timed_out));  // 1 may have done it after all
+  }
 }

@@ -447,6 +447,27 @@ TEST_CASE("overdue: what lacks somebody's call at so many looks is told once, an
   for (int i = 0; i < 5; ++i) CHECK(a.overdue(3).empty());
 }
 
+TEST_CASE("held: a failed operation that somebody has not let go of at so many looks is told once, with who it is") {
+  agreement a{4, "world"};
+  recording out;
+  a.called(0, 1, some_call(), out);
+  for (int i = 0; i < 5; ++i) CHECK(a.held(3).empty());
+  a.fail(0, "", make_failure(errc::timed_out, "the deadline passed"), out);
+  a.stopped(0, 0, {}, out);
+  CHECK(a.held(3).empty());
+  a.stopped(0, 3, {}, out);
+  CHECK(a.held(3).empty());
+  const auto told = a.held(3);
+  REQUIRE(told.size() == 1);
+  CHECK(has(told[0], "world, operation #0 "));
+  CHECK(has(told[0], "has failed (the deadline passed), but ranks 1 and 2 do not let go of it"));
+  CHECK(a.held(3).empty());
+  a.stopped(0, 1, {}, out);
+  a.stopped(0, 2, {}, out);
+  CHECK(out.words().ends_with("failed"));
+  for (int i = 0; i < 5; ++i) CHECK(a.held(3).empty());
+}
+
 TEST_CASE("partly called and different: the table is told with the failure") {
   agreement a{3, "world"};
   recording out;
