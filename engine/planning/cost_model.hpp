@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "memory/large_pages.hpp"
 #include "protocols/program/program.hpp"
 #include "protocols/score/score.hpp"
 #include "protocols/score/score_tally.hpp"
@@ -89,7 +90,7 @@ private:
   };
   class passage;
 
-  std::vector<timed_step> steps_;
+  large_vector<timed_step> steps_;
   std::vector<timed_lane> lanes_;
   std::vector<std::uint32_t> first_lane_;  ///< by rank; one more at the end
   std::vector<std::int32_t> receiver_;     ///< by queue: lane, −1 if nobody

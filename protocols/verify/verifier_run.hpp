@@ -262,7 +262,7 @@ private:
       ends_;  ///< by rank: what is known when its lanes are through and its credits are back
   std::vector<std::int32_t> queue_;
   bool ends_matter_;  ///< somebody must not end before others have come, or are through with its buffers
-  std::vector<foreign_access> foreign_;
+  large_vector<foreign_access> foreign_;
   numbering foreign_numbers_;  ///< in foreign_, by key
 
   // the step under way
