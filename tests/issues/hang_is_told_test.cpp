@@ -226,7 +226,7 @@ TEST_CASE("a function that does not return is told of in the log with its rank, 
     for (request& one : both) CHECK_FALSE(one.try_wait());
     with.goes_on = true;
     for (std::thread& t : threads) t.join();
-    for (const std::size_t r : {0, 2})
+    for (const std::size_t r : {std::size_t{0}, std::size_t{2}})
       CHECK(ends[r] == make_error_code(errc::timed_out));  // 1 may have done it after all
   }
 }
