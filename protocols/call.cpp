@@ -43,14 +43,31 @@ std::string table_of(std::size_t ranks, const Line& line) {
   return text;
 }
 
+/// Numbered by the types that come before it: their names mean something to a linker only.
+std::string function_of(std::span<const call> calls, std::size_t rank) {
+  const std::uint64_t mark = calls[rank].reduction.type_mark;
+  if (mark == 0 || !is_reduction(calls[rank].what)) return "no function object";
+  std::vector<std::uint64_t> seen;
+  for (std::size_t r = 0; r < rank; ++r) {
+    const std::uint64_t other = calls[r].reduction.type_mark;
+    if (other != 0 && std::ranges::find(seen, other) == seen.end()) seen.push_back(other);
+  }
+  const auto place = std::ranges::find(seen, mark) - seen.begin();
+  return "function type " + std::to_string(place + 1);
+}
+
 /// @param plans say how each rank planned its call, too
 std::string table(std::span<const call> calls, bool plans = false) {
   const bool agree_otherwise =
       std::any_of(calls.begin(), calls.end(), [&](const call& c) { return c.agreement != calls[0].agreement; });
   const bool offload_otherwise =
       std::any_of(calls.begin(), calls.end(), [&](const call& c) { return c.offload != calls[0].offload; });
+  const bool reduce_otherwise = std::any_of(calls.begin(), calls.end(), [&](const call& c) {
+    return is_reduction(c.what) && c.reduction.type_mark != calls[0].reduction.type_mark;
+  });
   return table_of(calls.size(), [&](std::size_t r) {
     std::string line = to_string(calls[r]);
+    if (reduce_otherwise) line += ", " + function_of(calls, r);
     if (offload_otherwise) line += calls[r].offload ? ", to be offloaded" : ", not to be offloaded";
     if (plans) line += ", planned as " + (calls[r].report ? calls[r].report->planned : std::string{});
     if (agree_otherwise) line += ", agreement " + std::string{name(calls[r].agreement)};
@@ -164,6 +181,15 @@ std::string to_string(const call& c) {
 
 namespace {
 bool is_for_nic(const call& c) { return c.report && c.report->by_nic; }
+
+bool differ_in_function_alone(std::span<const call> calls) {
+  call first = calls[0];
+  first.reduction.type_mark = 0;
+  return std::ranges::all_of(calls, [&](call c) {
+    c.reduction.type_mark = 0;
+    return identity_of(c) == identity_of(first);
+  });
+}
 }  // namespace
 
 std::string disagreement(std::span<const call> calls, std::uint64_t sequence) {
@@ -172,6 +198,11 @@ std::string disagreement(std::span<const call> calls, std::uint64_t sequence) {
   const auto differs = [&](auto&& value_of) {
     return std::ranges::any_of(calls, [&](const call& c) { return value_of(c) != value_of(calls[0]); });
   };
+  if (differs([](const call& c) { return identity_of(c); }) && differ_in_function_alone(calls))
+    return "operation #" + std::to_string(sequence) +
+           ": the ranks reduce by functions of different types; all must give the same one, or troupe::named() "
+           "gives theirs one name" +
+           table(calls);
   if (differs([](const call& c) { return identity_of(c); }))
     return "operation #" + std::to_string(sequence) +
            ": the ranks called different operations; all must call the same collective with the same count, type, "

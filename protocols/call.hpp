@@ -125,7 +125,7 @@ constexpr std::uint64_t packed(const op& with) {
 }
 
 /// What tells one call from another: the one list of fields behind plan caches, the ports' memory of calls, and the fingerprint. Left
-/// out is what neither a plan nor a peer depends on: a factor, a user's function (but not its name), the root or op of what has none, and counts that
+/// out is what neither a plan nor a peer depends on: a factor, a user's function (but not its name or type), the root or op of what has none, and counts that
 /// only some ranks know. Refers to the call.
 struct call_identity {
   std::uint64_t kind = 0;       ///< collective, form, place, type, level, protocol, agreement, purpose, pieces
@@ -158,10 +158,11 @@ inline call_identity identity_of(const call& c) {
             static_cast<std::uint64_t>(c.purpose) << 50;
   id.kind ^= c.pieces_mark;  // 0 of nearly all calls; no branch, since every small call comes by here
   if (is_reduction(c.what)) id.operation = packed(c.reduction);
-  if (is_reduction(c.what) && !c.reduction.name.empty()) {
-    word_hash name;
-    name.add(c.reduction.name.view());
-    id.operation ^= name.state;
+  if (is_reduction(c.what) && c.reduction.kind == op_kind::user) {
+    word_hash function;
+    function.add(c.reduction.name.view());
+    function.add(c.reduction.type_mark);
+    id.operation ^= function.state;
   }
   if (has_root(c.what)) id.root = static_cast<std::uint64_t>(c.root);
   id.count = c.outcome_of ? c.outcome_of->sequence : c.count;

@@ -15,10 +15,13 @@
 #include <complex>
 #include <concepts>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <ranges>
+#include <string_view>
 #include <type_traits>
+#include <typeinfo>
 #if __has_include(<stdfloat>)
 #include <stdfloat>
 #endif
@@ -148,7 +151,8 @@ constexpr commutative_function<F> commutative(F function) {
 }
 
 /// A function with a name, which the ranks compare: comm.all_reduce(v, troupe::named("max_abs", f)). Ranks that call by other names, or without one, get
-/// errc::mismatch with both names; in other processes nothing else could tell that their functions differ.
+/// errc::mismatch with both names. Of function objects without a name, lambdas among them, they compare the types: each lambda of a program has its own,
+/// so ranks that come to different ones which do the same give these one name. Of plain functions without a name nothing is compared.
 template <class F>
 struct named_function {
   op_name name;
@@ -224,6 +228,18 @@ void apply(const void* left, const void* right, void* out, std::size_t count, da
   else all(*static_cast<const F*>(context));
 }
 
+TROUPE_API std::uint64_t type_mark_of(std::string_view type_name) noexcept;
+/// The same in all processes whose compilers call types alike. 0 without run-time type information.
+template <class F>
+std::uint64_t type_mark_of() {
+#ifdef __cpp_rtti
+  static const std::uint64_t mark = type_mark_of(typeid(F).name());
+  return mark;
+#else
+  return 0;
+#endif
+}
+
 /// A function, or a pointer to one, is the context itself; of one without state there is none.
 template <class T, class F>
 op op_of(const F& function) {
@@ -238,16 +254,18 @@ op op_of(const F& function) {
     return what;
   } else if constexpr (is_named<F>) {
     op what = op_of<T>(function.function);
-    if (what.kind == op_kind::user) what.name = function.name;
+    if (what.kind == op_kind::user) what.name = function.name, what.type_mark = 0;
     return what;
   } else if constexpr (std::is_function_v<F> || std::is_pointer_v<F>) {
     const std::decay_t<F> pointer = function;
     return user_op(&apply<std::decay_t<F>, T>, reinterpret_cast<void*>(pointer), false);
-  } else if constexpr (is_stateless<F>) {
-    return user_op(&apply<F, T>, nullptr, false);
   } else {
     // user_function has no const: apply() restores it.
-    return user_op(&apply<F, T>, const_cast<void*>(static_cast<const void*>(std::addressof(function))), false);
+    op what = is_stateless<F>
+                  ? user_op(&apply<F, T>, nullptr, false)
+                  : user_op(&apply<F, T>, const_cast<void*>(static_cast<const void*>(std::addressof(function))), false);
+    what.type_mark = type_mark_of<F>();
+    return what;
   }
 }
 

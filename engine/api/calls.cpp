@@ -2,12 +2,21 @@
 #include "engine/api/calls.hpp"
 
 #include <algorithm>
+#include <cstdint>
 #include <initializer_list>
 #include <string>
+#include <string_view>
 
 #include "engine/api/range_calls.hpp"
+#include "memory/word_hash.hpp"
 
 namespace troupe::detail {
+
+std::uint64_t type_mark_of(std::string_view type_name) noexcept {
+  word_hash h;
+  h.add(type_name);
+  return std::max<std::uint64_t>(h.state, 1);
+}
 
 void require_reduces(arithmetic reduces, const op& with) {
   const auto any_of = [&](std::initializer_list<op_kind> kinds) {

@@ -164,6 +164,8 @@ struct op {
   bool associative = true;
   op_name
       name{};  ///< user only: ranks that reduce by operations of other names get errc::mismatch; empty: none, which is a name, too
+  std::uint64_t type_mark =
+      0;  ///< user only, of a function object without a name: its type's, which ranks compare instead; 0: of any function
 
   friend constexpr bool operator==(const op&, const op&) = default;
 };
@@ -193,13 +195,13 @@ constexpr op pre_mul_sum(double scale) {
 
 constexpr op user_op(user_function function, void* context = nullptr, bool commutative = true,
                      bool associative = true) {
-  return op{op_kind::user, 1.0, function, context, commutative, associative, {}};
+  return op{op_kind::user, 1.0, function, context, commutative, associative, {}, 0};
 }
 
 /// The same operation with a name, which ranks compare: named("max_abs", user_op(f)). The built-in kinds have theirs and keep them. Throws as op_name().
 inline op named(std::string_view name, op what) {
   const op_name checked{name};
-  if (what.kind == op_kind::user) what.name = checked;
+  if (what.kind == op_kind::user) what.name = checked, what.type_mark = 0;
   return what;
 }
 

@@ -20,6 +20,7 @@ call some_call() {
   c.uniform = false;
   c.type = datatype::c128;
   c.reduction = pre_mul_sum(0.1);
+  c.reduction.type_mark = 77;
   c.count = std::size_t{1} << 40;
   c.offload = true;
   c.choreography = "ring";
@@ -65,7 +66,9 @@ TEST_CASE("what processes say to each other comes out as it went in, and nothing
   survives(home_word{called_message{5, 2, some_call()}}, home);
   const auto call_again = home(to_wire(home_word{called_message{5, 2, some_call()}}));
   REQUIRE(call_again);
-  CHECK(std::get<called_message>(*call_again).what.offload);  // ranks whose calls differ in that are told so
+  // Ranks whose calls differ in these are told so.
+  CHECK(std::get<called_message>(*call_again).what.offload);
+  CHECK(std::get<called_message>(*call_again).what.reduction.type_mark == 77);
   survives(home_word{withdraw_message{5, 2, some_call()}}, home);
   survives(home_word{withdraw_message{5, 2, std::nullopt}}, home);
   survives(home_word{fail_message{5, "all_reduce", why}}, home);
