@@ -16,6 +16,7 @@
 #include "protocols/lower/partition.hpp"
 #include "protocols/score/seats.hpp"
 #include "protocols/verify/verifier.hpp"
+#include "tests/protocols/most_ranks.hpp"
 
 using namespace troupe;
 namespace c = troupe::choreographies;
@@ -69,6 +70,7 @@ step made(step_kind kind, const place& source, const place& target, rank_t to = 
 TEST_CASE("fabric: nvls is right for every number of ranks of a server, in place and not") {
   for (const int ranks : {1, 2, 3, 4, 5, 7, 8, 9, 12, 17})
     for (const bool in_place : {false, true}) {
+      if (ranks > most_ranks) continue;
       const std::string places = "1x" + std::to_string(ranks) + ":inside";
       for (const collective what : {collective::all_reduce, collective::reduce_scatter, collective::all_gather})
         prove(c::nvls, on_layout(what, places, in_place));
@@ -83,7 +85,7 @@ TEST_CASE("fabric: those of several servers are right for any number of servers 
   for (const int servers : {2, 3, 4, 5, 7})
     for (const int cards : {1, 2, 3, 8, 9})
       for (const bool in_place : {false, true}) {
-        if (servers * cards > 40 && in_place) continue;
+        if (servers * cards > (in_place ? std::min(40, most_ranks) : most_ranks)) continue;
         const std::string places = std::to_string(servers) + "x" + std::to_string(cards) + ":both";
         for (const choreography* which : {&c::nvls, &c::nvls_tree, &c::collnet_chain, &c::collnet_direct})
           if (which != &c::collnet_direct || cards <= 8)
@@ -240,6 +242,7 @@ TEST_CASE(
   for (const int ranks : {2, 3, 4, 5, 8, 9, 16, 17, 24})
     for (const collective what : {collective::all_reduce, collective::reduce_scatter, collective::all_gather})
       for (const bool in_place : {false, true}) {
+        if (ranks > most_ranks) continue;
         stage on = on_layout(what, std::to_string(ranks) + ":inside", in_place);
         on.on_board = true;
         CAPTURE(with_layout(c::nvls, on));
