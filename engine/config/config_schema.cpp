@@ -306,7 +306,7 @@ constexpr std::array further_settings{
     config_setting{"study.node.collective", choice, "", "what a collective performs", 0, 0,
                    "all_gather|reduce_scatter"},
     config_setting{"study.node.choreography", text, "", "of a collective; empty: the study's"},
-    config_setting{"study.node.channels", integer, "0", "of a collective; 0: the study's", 0, 1024},
+    config_setting{"study.node.channels", integer, "0", "of a collective; 0: the study's", 0, most_channels_wanted},
     config_setting{
         "study.node.parts", integer, "0",
         "of a collective: it takes each of so many parts of its input as soon as that is there; 0: it begins "

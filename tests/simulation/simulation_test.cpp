@@ -49,6 +49,22 @@ TEST_CASE("calls that are planned alike have blocks that their way can take") {
   check_all_right(seeds(20'487'173, 20'487'173));
 }
 
+TEST_CASE("runs whose data come late for long are no hangs") {
+  // Rings of 12 to 16 ranks with one credit, and a NIC's small packets, while messages are late.
+  for (const std::uint64_t seed : {702520u, 704003u, 705227u, 719191u}) {
+    campaign_options o = seeds(seed, seed);
+    o.limits.least_ranks = 1;
+    o.limits.most_ranks = 16;
+    o.limits.most_items = 24;
+    check_all_right(o);
+  }
+  campaign_options o = seeds(8993, 8993);
+  o.limits.least_ranks = 9;
+  o.limits.most_ranks = 16;
+  o.limits.most_items = 8;
+  check_all_right(o);
+}
+
 TEST_CASE("without faults nothing fails, whatever the ranks") {
   campaign_options o = seeds(1, 1500);
   o.limits.faults = parse_faults("none");

@@ -44,7 +44,8 @@ half of those for several processes of a host, some as a process of their own, w
 
 Checked at every event: results, buffers that were given back, credits, and that every error is true and the same everywhere; and
 that everything ends. A failing seed is made smaller and told with everything that happened. The same seed with the same --ranks, --operations and
---faults gives the same run. A mutant breaks the protocol on purpose; then exit code 1 is right. How often it acted is said, too.
+--faults gives the same run. A mutant breaks the protocol on purpose; then exit code 1 is right, and 2 that
+it never acted. How often it did is said, too.
 
 With --processes each rank lives in a simulated process of its own, all joined by connections: processes are killed, stopped, cut off, and
 connections reset. Survivors' operations must end with peer_lost that names such a process, with no wrong byte and no hang. In six
@@ -60,7 +61,7 @@ struct arguments {
   int operations = 8, jobs = 0;
   std::size_t failures = 5;
   bool trace = false, no_shrink = false, strict = false;
-  std::string idle;  ///< an option that does nothing with --processes, and came with it
+  std::string idle;  ///< an option that does nothing beside another one that came, and why
 };
 
 /// Nothing: it is none that is not negative, or too large.
@@ -168,6 +169,11 @@ std::string acts_of_mutant(const arguments& a, std::uint64_t times) {
   return "the mutant " + a.mutant + " acted " + plural(times, "time") + '\n';
 }
 
+int code_of(const arguments& a, bool all_right, std::uint64_t mutations) {
+  if (!all_right) return exit_wrong;
+  return a.mutant.empty() || mutations > 0 ? exit_ok : exit_usage;
+}
+
 /// One run, told from the beginning to the end.
 int run_one(const arguments& a, const campaign_options& o) {
   plan_source plans;
@@ -189,7 +195,7 @@ int run_one(const arguments& a, const campaign_options& o) {
     document["shrunk"] = json_of(small);
   }
   if (!a.json.empty()) write_text(a.json, document.dump(2) + "\n");
-  return r.ok() ? exit_ok : exit_wrong;
+  return code_of(a, r.ok(), r.mutations);
 }
 
 std::string repeat_command(const arguments& a, std::uint64_t seed) {
@@ -243,7 +249,7 @@ int run_many(const arguments& a, campaign_options o) {
       << acts_of_mutant(a, r.mutations);
   if (!a.json.empty()) write_text(a.json, document.dump(2) + "\n");
   if (interrupted) return exit_interrupted;
-  return r.failures.empty() ? exit_ok : exit_wrong;
+  return code_of(a, r.failures.empty(), r.mutations);
 }
 
 std::string repeat_job_command(const arguments& a, std::uint64_t seed) {
@@ -305,7 +311,7 @@ int run_processes(const arguments& a) {
 int run(const arguments& a) {
   if (a.mutant == "list") return list_mutants();
   if (a.trace && a.seed.empty()) usage_error("--trace tells one run; name it with --seed N");
-  if (!a.idle.empty()) usage_error(a.idle + " would do nothing with --processes");
+  if (!a.idle.empty()) usage_error(a.idle);
   if (!a.processes.empty()) return run_processes(a);
   const campaign_options o = options_of(a);
   if (!a.json.empty()) check_writable(a.json);
@@ -342,7 +348,11 @@ void add_simulate(command program, action& chosen) {
   sub.footer(footer);
   sub.when_named([a, sub, &chosen] {
     for (const char* option : {"--operations", "--strict", "--no-shrink", "--jobs"})
-      if (sub.came("--processes") && sub.came(option)) a->idle = option;
+      if (sub.came("--processes") && sub.came(option))
+        a->idle = std::string{option} + " would do nothing with --processes";
+    for (const char* option : {"--jobs", "--failures"})
+      if (sub.came("--seed") && sub.came(option))
+        a->idle = std::string{option} + " would do nothing with --seed, which is one run";
     chosen = [a] { return run(*a); };
   });
 }

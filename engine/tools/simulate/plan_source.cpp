@@ -17,8 +17,15 @@ namespace troupe::simulate {
 
 namespace {
 
-/// Plans keep their programs; then all are forgotten.
-constexpr std::size_t most_plans = 20000;
+/// Of all scores that are kept, and of those of plans, which keep their programs: then all are forgotten.
+constexpr std::size_t most_steps = 2'000'000;
+
+std::size_t steps_of(const score& notes) {
+  std::size_t steps = 1;
+  for (const part& p : notes.players)
+    for (const lane& l : p.lanes) steps += l.size();
+  return steps;
+}
 
 bool widens(const call& what) { return is_low_precision(what.type) && is_reduction(what.what); }
 
@@ -92,10 +99,15 @@ std::shared_ptr<const plan> plan_source::plan_for(const call& what, int ranks, c
                  what.type,  is_reduction(what.what) ? what.reduction.kind : op_kind::sum,
                  what.count, counts != nullptr ? *counts : std::vector<std::size_t>{}};
   if (const auto known = plans_.find(whole); known != plans_.end()) return known->second;
-  if (plans_.size() >= most_plans) plans_.clear();
+  if (steps_ >= most_steps) {
+    plans_.clear();
+    scores_.clear();
+    steps_ = 0;
+  }
   std::shared_ptr<plan> made;
   if (how.port == port_kind::tiers) made = make_in_tiers(what, ranks, how);
   else if (prepared& from = score_for(key); from.notes) made = make(what, ranks, how, from, counts);
+  steps_ += made && made->notes ? steps_of(*made->notes) : 1;
   if (made) made->identity = made->computed_identity(made->notes ? digest(*made->notes) : 0);
   plans_.emplace(std::move(whole), made);
   return made;
@@ -122,6 +134,7 @@ plan_source::prepared& plan_source::score_for(const score_key& key) {
   auto v = std::make_shared<const verdict>(verify(s, {paced, slices.slices, slices.slices_per_step}));
   if (!v->ok()) return at->second;
   at->second = {std::make_shared<const score>(std::move(s)), v, false, std::nullopt};
+  steps_ += steps_of(*at->second.notes);
   at->second.agrees = everybody_hears_of_everybody(*at->second.notes);
   return at->second;
 }

@@ -83,6 +83,7 @@ private:
 
   std::map<score_key, prepared> scores_;
   std::map<plan_key, std::shared_ptr<const plan>> plans_;
+  std::size_t steps_ = 0;  ///< of what is in both
 };
 
 }  // namespace troupe::simulate

@@ -12,7 +12,7 @@ namespace troupe::simulate {
 namespace {
 
 constexpr nanoseconds_t look_period = 50 * ms;
-/// After so long without anything having been done, nothing will be. Callers think for less, and deadlines are shorter.
+/// After so long without anything having been done, and without data, nothing will be. Callers think for less, and deadlines are shorter.
 constexpr nanoseconds_t hopeless = 700 * ms;
 constexpr std::uint64_t most_events = 400'000;
 
@@ -368,6 +368,7 @@ void simulation::world::carry_chunk(rank_t from, rank_t to, int channel, const c
                             std::to_string(c.epoch & ~point_to_point) + ", lane " + std::to_string(c.lane) +
                             ", from rank " + std::to_string(from) + " reaches rank " + std::to_string(to);
                    });
+                   last_progress_ = now_;
                    chunk copy = c;
                    if (const auto at = places_.find(name); at != places_.end() && at->second.filled && !c.announced)
                      copy.data = at->second.at;

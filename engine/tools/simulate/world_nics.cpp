@@ -255,8 +255,10 @@ void simulation::world::post_between_nics(message_kind kind, int from, int to, s
   if (dice(what_.seed, {0xa2, static_cast<std::uint64_t>(from), static_cast<std::uint64_t>(to), number})
           .percent(what_.lose_percent))
     return lose_connection(from * what_.of_host, to * what_.of_host);
-  post(kind, first_nic - from, first_nic - to, true, [lost, from, to, deliver = std::move(deliver)] {
-    if (!lost(from) && !lost(to)) deliver();
+  post(kind, first_nic - from, first_nic - to, true, [this, kind, lost, from, to, deliver = std::move(deliver)] {
+    if (lost(from) || lost(to)) return;
+    if (kind == message_kind::nic_packet) last_progress_ = now_;
+    deliver();
   });
 }
 
