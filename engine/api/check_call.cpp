@@ -220,10 +220,22 @@ private:
                  : output_blocks(c_.what, static_cast<int>(ranks_), c_.root, rank_);
   }
 
+  static std::size_t first_of(const std::vector<std::size_t>& displacements) {
+    return displacements.empty() ? 0 : displacements[0];
+  }
+  bool has_shifts() const {
+    return d_.input != d_.output && first_of(d_.input_displacements) != first_of(d_.output_displacements);
+  }
+  /// A rank alone has one block, which lies somewhere in each buffer.
+  const std::byte* only_block(const region& out) const {
+    const std::size_t size = size_of(c_.type);
+    return out.begin + first_of(d_.output_displacements) * size - first_of(d_.input_displacements) * size;
+  }
   /// Where the smaller buffer lies in the larger one when the call is in place.
   const std::byte* expected_place(const region& out) const {
     const int ins = blocks_of(true).count, outs = blocks_of(false).count;
     const bool input_is_block = ins < outs;
+    if (ranks_ == 1 && has_shifts()) return only_block(out);
     if (ins == outs || ins == 0 || outs == 0) return out.begin;
     std::size_t before = 0;
     const auto& displacements = input_is_block ? d_.output_displacements : d_.input_displacements;
@@ -348,6 +360,12 @@ private:
   bool lies_in_place() const {
     const auto* const in = static_cast<const std::byte*>(found_.input);
     const auto* const out = static_cast<const std::byte*>(found_.output);
+    if (ranks_ == 1 && in != out) {
+      const auto begin = [&](const std::byte* at, std::span<const std::size_t> displacements) {
+        return at + (displacements.empty() ? 0 : displacements[0]) * size_of(found_.type);
+      };
+      return begin(in, found_.input_displacements) == begin(out, found_.output_displacements);
+    }
     if (ins_ == outs_ || ins_ == 0 || outs_ == 0) return in == out;
     const auto own = static_cast<std::size_t>(rank_);
     const auto displacements = ins_ < outs_ ? found_.output_displacements : found_.input_displacements;

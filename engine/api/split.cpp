@@ -113,6 +113,7 @@ request communicator::divide(communicator& into, int color, int key, call_purpos
   const auto asked = std::make_shared<split_call>(impl_, into, color, key);
   const auto made = std::make_shared<request::started>(impl_->of, impl_->rank);
   call_description gather = exchange_of(asked->mine, asked->all, what, std::move(options));
+  if (!waits) of.open_collective(made->op, impl_->rank, gather);
   try {
     of.describe(made->op, impl_->rank, gather);
   } catch (...) {

@@ -64,6 +64,27 @@ TEST_CASE("v-forms of a rank alone are right, performed on the board, and alloca
   CHECK(wrong == 0);
 }
 
+TEST_CASE("v-forms of a rank alone may be in place, wherever the block lies") {
+  engine e;
+  auto all = e.communicators(1);
+  communicator& c = all.front();
+  std::vector<float> at(8);
+  std::iota(at.begin(), at.end(), 1.0F);
+  const std::vector<float> before = at;
+  float* const whole = at.data();
+  const block_list blocks{{4}, {3}};
+  // Twice, as what was checked is remembered. They were refused as buffers that overlap.
+  for (int round = 0; round < 2; ++round) {
+    c.run(calls::gather_v(whole + 3, 4, whole, blocks, datatype::f32, 0));
+    c.run(calls::scatter_v(whole, blocks, whole + 3, 4, datatype::f32, 0));
+    c.run(calls::all_gather_v(whole + 3, whole, blocks, datatype::f32));
+    c.run(calls::reduce_scatter_v(whole, whole + 3, blocks, datatype::f32));
+    CHECK(at == before);
+  }
+  CHECK_THROWS_WITH_AS(c.run(calls::gather_v(whole + 2, 4, whole, blocks, datatype::f32, 0)),
+                       doctest::Contains("input and output overlap"), error);
+}
+
 TEST_CASE("what is wrong with a v-form of a rank alone is said as ever") {
   engine e;
   auto all = e.communicators(1);

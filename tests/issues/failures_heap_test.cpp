@@ -195,6 +195,19 @@ TEST_CASE("sends that nobody receives are refused when they are too many, and go
   CHECK(b == a);
 }
 
+TEST_CASE("splits and duplicates that nobody else calls are refused when they are too many") {
+  engine e;
+  auto comms = e.communicators(2);
+  std::vector<communicator> made(8193);
+  std::vector<request> called;
+  for (std::size_t i = 0; i + 1 < made.size(); ++i)
+    called.push_back(i % 2 == 0 ? comms[0].duplicate_async(made[i]) : comms[0].split_async(made[i], 0, 0));
+  CHECK_THROWS_WITH_AS(static_cast<void>(comms[0].duplicate_async(made.back())),
+                       doctest::Contains("8192 collectives under way or in groups already; wait for some"), error);
+  comms[0].abort("enough");
+  for (request& r : called) CHECK_THROWS_AS(r.wait(), error);
+}
+
 TEST_CASE("collectives that nobody else calls are refused when they are too many; what was refused is no call, and is "
           "called again") {
   for (const std::string protocol : {"ll", "simple"}) {
