@@ -45,7 +45,7 @@ TROUPE_API std::optional<message_protocol> parse_message_protocol(std::string_vi
 enum class agreement_time : std::uint8_t {
   unset,
   strict,  ///< before the operation ends on any rank
-  eager,  ///< rooted collectives over slots may end on a rank that needs nobody else, and are compared with the next ones; short blocking sends before they were received
+  eager,  ///< rooted collectives may end on a rank that needs nobody else, and are compared with the next ones; short blocking sends before they were received
 };
 /// "", "strict", "eager".
 TROUPE_API std::string_view name(agreement_time when);
@@ -90,7 +90,7 @@ struct call {
   std::size_t count = 0;  ///< elements of every block (uniform)
   determinism level = determinism::run_stable;
   message_protocol protocol = message_protocol::unset;  ///< forced by the caller; unset: the engine's
-  agreement_time agreement = agreement_time::strict;    ///< eager only of rooted collectives with uniform blocks
+  agreement_time agreement = agreement_time::strict;    ///< eager only of rooted collectives
   bool offload = false;                                 ///< the process's NIC performs it, if it can (docs/offload.md)
   call_purpose purpose = call_purpose::itself;
   std::string choreography;  ///< forced by the caller; empty: the planner chooses

@@ -144,8 +144,8 @@ private:
   board_performer* performer_;
   remembered_calls calls_;
   checked_calls checked_;
-  /// The last one that lost its place among the remembered: it may be what is performed. Its programs are not counted by every call, as all ranks
-  /// would write where they are counted.
+  /// The last one that lost its place among the remembered, for whoever still refers to the last operation's program: an operation does not count
+  /// itself among a program's users, as all ranks would write to that number.
   std::unique_ptr<remembered_calls::entry> displaced_;
   std::vector<std::byte> scratch_, l0_;
   /// An input that is widened or scaled; or that of a call in place, whose plan is for separate buffers.

@@ -164,7 +164,7 @@ public:
     last_ = &known;
   }
 
-  /// It is the last now. Who had its place is given back, to be let go outside the lock.
+  /// It is the last now. Who had its place is given back.
   [[nodiscard]] std::unique_ptr<entry> put(std::unique_ptr<entry> fresh) {
     last_ = fresh.get();
     return std::exchange(places_[place_of(fresh->key)], std::move(fresh));

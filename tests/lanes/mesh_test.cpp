@@ -402,6 +402,7 @@ TEST_CASE("a place that is withdrawn while it is filled is not written to any mo
   const std::size_t bytes = 8'000'000;
   const auto made = payload(bytes, 0);
   std::vector<std::byte> place(bytes);
+  job.heard[1]->reads = false;
   for (std::uint32_t round = 0; round < 20; ++round) {
     job.each[1]->places(0).offer(9, 1, {0, round, 0, 0, 0, bytes, place.data()});
     job.each[0]->send_chunk(1, head, some_chunk(made, round, 0));

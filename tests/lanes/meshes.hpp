@@ -45,6 +45,7 @@ struct listener_of_test final : mesh_receiver {
       at.load()->send_clear(from, back, {what.epoch, head.to, what.lane, what.sequence});
       return true;
     }
+    if (!reads) return ++chunks, true;
     const auto* const word = reinterpret_cast<const std::byte*>(what.data);
     bool right = what.source == static_cast<rank_t>(from) && reinterpret_cast<std::uintptr_t>(word) % 16 == 0;
     // The rest repeats the first 256: compared at once, which a sanitizer does not watch byte by byte.
@@ -95,6 +96,7 @@ struct listener_of_test final : mesh_receiver {
   std::atomic<int> announced{0};
   bool says_clear = true, several_lanes = false;
   std::atomic<bool> waits{false}, waiting{false};         ///< whoever reads, before the next chunk is taken
+  std::atomic<bool> reads{true};                          ///< false: by then its memory may be somebody else's again
   std::atomic<std::size_t> holds_up_to{~std::size_t{0}};  ///< bytes of a chunk
   std::mutex mutex;
   std::vector<chunk> held;

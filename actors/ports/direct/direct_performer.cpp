@@ -253,8 +253,11 @@ bool direct_performer::is_small() const {
 }
 
 std::size_t direct_performer::own_elements() const {
+  const auto blocks = sizes().own_blocks(true);
+  const auto ranks = static_cast<std::size_t>(board_->ranks());  // so many: one for each, and one for itself
   std::size_t elements = 0;
-  for (const std::size_t n : sizes().own_blocks(true)) elements += n;
+  for (std::size_t i = 0; i < blocks.size(); ++i)
+    if (blocks.size() != ranks || i != static_cast<std::size_t>(rank_)) elements += blocks[i];
   return elements;
 }
 
@@ -280,8 +283,7 @@ void direct_performer::pack() {
   const auto brought = [&](std::size_t i) {
     return blocks.size() == ranks && i == own ? 0 : blocks[i] * sizes().element_size();
   };
-  std::size_t bytes = 0;
-  for (std::size_t i = 0; i < blocks.size(); ++i) bytes += brought(i);
+  const std::size_t bytes = own_elements() * sizes().element_size();
   std::size_t at = meeting_place().brought.begin_for(blocks.size(), is_rooted(), bytes);
   for (std::size_t i = 0; i < blocks.size(); at += brought(i++)) fit_->begins[i] = static_cast<std::uint16_t>(at);
   fit_->begins[blocks.size()] = static_cast<std::uint16_t>(at);
