@@ -117,6 +117,12 @@ public:
       all.push_back(c_.exscan_async(in, out(5).first(largest)));
     }
     for (troupe::request& r : all) r.wait();
+    // A part that a rank lets go late lies beside the next one.
+    std::vector<troupe::communicator> parts;
+    for (std::size_t i = 0; i < at_once; ++i) {
+      parts.push_back(c_.duplicate());
+      parts.push_back(c_.split(c_.rank() % 2, c_.rank()));
+    }
   }
 
   /// The others are not to wait for what this one does not call.

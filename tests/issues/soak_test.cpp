@@ -4,8 +4,22 @@
 
 #include <doctest/doctest.h>
 
+#include <cstddef>
+#include <string>
+
 #include "bench/harness/soak.hpp"
 #include "tests/issues/heap_use.hpp"
+
+namespace soak_test {
+
+/// What each look saw more than the first one.
+std::string said(const bench::soak::result& all) {
+  std::string text = "heap:";
+  for (const auto& look : all.looks) text += ' ' + std::to_string(look.heap - all.looks.front().heap);
+  return text;
+}
+
+}  // namespace soak_test
 
 TEST_CASE("soak: mixed operations with failures are right, and the heap stays flat") {
   bench::soak::options how;
@@ -14,6 +28,7 @@ TEST_CASE("soak: mixed operations with failures are right, and the heap stays fl
   how.warm_up = 60'000;  // until lists of bounded length are full
   how.looks = 9;         // of which grown() compares three with three
   const auto all = bench::soak::run(how, [] { return static_cast<std::ptrdiff_t>(issues::heap_use()); });
+  INFO(soak_test::said(all));
   CHECK(all.wrong == 0);
   CHECK(all.ends.at("performed") > 30'000);
   CHECK(all.ends.size() >= 7);  // errors of so many kinds
@@ -30,6 +45,7 @@ TEST_CASE("soak: the same by the process's NIC, whose scratch is kept for the ne
   how.warm_up = 60'000;
   how.looks = 4;
   const auto all = bench::soak::run(how, [] { return static_cast<std::ptrdiff_t>(issues::heap_use()); });
+  INFO(soak_test::said(all));
   CHECK(all.wrong == 0);
   CHECK(all.ends.size() >= 7);
   // When the most is under way at once for the first time its scratch comes, up to the desk's bound.
