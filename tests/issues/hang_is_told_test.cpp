@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdio>
 #include <memory>
+#include <regex>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -214,7 +215,9 @@ TEST_CASE("a function that does not return is told of in the log with its rank, 
     CHECK(times(heard, "waiting for more than 5 s: world, operation #0 all_reduce") == 1);
     CHECK(heard.find("has failed (the deadline of 1000.0 ms passed on rank ") != std::string::npos);
     CHECK(heard.find("not let go of it, as where a function that reduces does not return") != std::string::npos);
-    if (protocol != "direct") CHECK(heard.find("but rank 1 does not let go") != std::string::npos);
+    // By messages its thread may be in the function while it has the turn of another rank, which is named, too, then.
+    const std::regex named{"but ranks? ([02](,| and) )?1( and 2)? do(es)? not let go"};
+    if (protocol != "direct") CHECK(std::regex_search(heard, named));
     // Meanwhile another communicator's deadlines pass, and its calls are performed.
     std::array<int, 4> more[2]{};
     call_options hasty;
