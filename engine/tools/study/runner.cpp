@@ -302,7 +302,8 @@ private:
   /// The next powers of two slices.
   static std::vector<slice_order> doubled(const slice_order& from, int most) {
     std::vector<slice_order> cuts;
-    for (std::int64_t n = 2 * std::bit_floor(static_cast<std::uint64_t>(from.slices)); n <= most; n *= 2)
+    for (std::int64_t n = 2 * static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(from.slices)));
+         n <= most; n *= 2)
       cuts.push_back({static_cast<int>(n), std::min(static_cast<int>(n), from.slices_per_step)});
     return cuts;
   }
