@@ -48,9 +48,9 @@ TEST_CASE("board memory: pieces are zeros, on lines of their own, apart from eac
   std::pmr::monotonic_buffer_resource roots{room.data(), room.size(), std::pmr::null_memory_resource()};
   heap_memory memory{true, &roots};
   std::vector<board_piece> all;
-  for (const std::size_t bytes : {8, 130, 1000}) all.push_back({memory.roots<std::byte>(bytes), bytes});
+  for (const std::size_t bytes : {8u, 130u, 1000u}) all.push_back({memory.roots<std::byte>(bytes), bytes});
   for (int round = 0; round < 40; ++round)
-    for (const std::size_t bytes : {1, 128, 896, 3000, 20'000, 300'000}) {
+    for (const std::size_t bytes : {1u, 128u, 896u, 3000u, 20'000u, 300'000u}) {
       all.push_back({static_cast<std::byte*>(memory.take(bytes)), bytes});
       all.push_back({static_cast<std::byte*>(memory.take_for_later(bytes)), bytes});
     }

@@ -16,7 +16,7 @@ namespace troupe {
 TEST_CASE("slices in groups: every step is performed on every slice once, group by group, step by step") {
   for (const int slices : {1, 2, 3, 5, 8, 9})
     for (const int together : {1, 2, 3, 8, 100})
-      for (const std::size_t steps : {1, 2, 7}) {
+      for (const std::size_t steps : {1u, 2u, 7u}) {
         CAPTURE(slices);
         CAPTURE(together);
         CAPTURE(steps);
