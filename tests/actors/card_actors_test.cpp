@@ -145,7 +145,10 @@ namespace {
 
 /// One worker: what an actor does comes after all that one before it did.
 struct one_worker : caf::actor_system_config {
-  one_worker() { set(TROUPE_CAF_0 ? "scheduler.max-threads" : "caf.scheduler.max-threads", std::size_t{1}); }
+  one_worker() {
+    if (TROUPE_CAF_0) set("scheduler.max-threads", std::size_t{1});
+    else set("caf.scheduler.max-threads", std::size_t{1});
+  }
 };
 
 struct card_of_two {
