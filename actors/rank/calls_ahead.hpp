@@ -112,7 +112,7 @@ private:
     call what;
     std::shared_ptr<const plan> how;
   };
-  static constexpr std::size_t in_a_chunk = 8;  ///< few ranks ever call more in a row
+  static constexpr std::size_t in_a_chunk = 8;  ///< made when first needed: few calls need few
   using chunk = std::array<entry, in_a_chunk>;
 
   // By number, so that a root that moves on finds its own call: ranks are a power of two more often than not.
