@@ -184,7 +184,7 @@ inline double common_factor(const adjustment& how) {
 
 /// out[i] = the fold of element offset + i of all inputs. @pre at least two inputs, or one that is adjusted. `offset` is in bytes
 /// and applies to inputs only. A tile's inputs are all read before its output is written, so `out` may be any input's part.
-/// `how` changes nothing for other kernels than those that find_adjusted() and find_fold_in_bf16() find: they are called without.
+/// `how` changes nothing for other kernels than those that find_adjusted() and find_fold_of_fp8() find: they are called without.
 using fold_kernel = void (*)(std::span<const void* const> in, std::size_t offset, void* out, std::size_t count,
                              const adjustment& how);
 
@@ -275,6 +275,12 @@ inline sum_of_two find_sum_of_two(datatype type, double factor) {
 }
 /// Sums of 2 to 64 f8e4m3, adjusted by a common_factor() that is a power of two from 2^-7 to 2^5. Null: not for these, or not on this processor.
 fold_kernel find_fold_in_bf16(datatype type, double factor, std::size_t inputs);
+/// The same of any number of f8e5m2.
+fold_kernel find_fold_in_words(datatype type, double factor);
+inline fold_kernel find_fold_of_fp8(datatype type, double factor, std::size_t inputs) {
+  const fold_kernel in_words = find_fold_in_words(type, factor);
+  return in_words != nullptr ? in_words : find_fold_in_bf16(type, factor, inputs);
+}
 /// Such sums, of both types of fp8, the way that they are made where no other one is found.
 void fold_in_f32(datatype type, std::span<const void* const> in, std::size_t offset, void* out, std::size_t count,
                  const adjustment& how);

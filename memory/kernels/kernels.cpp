@@ -55,7 +55,7 @@ template <datatype Type>
 void fold_fp8(std::span<const void* const> in, std::size_t offset, void* out, std::size_t count,
               const detail::adjustment& how) {
   if (in.size() == 2) return add_pair<Type>(detail::at(in[0], offset), detail::at(in[1], offset), out, count);
-  const detail::fold_kernel fold = detail::find_fold_in_bf16(Type, 1, in.size());
+  const detail::fold_kernel fold = detail::find_fold_of_fp8(Type, 1, in.size());
   (fold != nullptr ? fold : detail::f8_kernels(Type, op_kind::sum).fold)(in, offset, out, count, how);
 }
 

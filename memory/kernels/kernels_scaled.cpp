@@ -105,7 +105,7 @@ adjusted_sum find_adjusted(datatype type, const sum_scaling& scaling, std::size_
   }
   if (inputs == 2 && find_sum_of_two(type, common_factor(made.how)) != nullptr)
     made.use.fold = type == datatype::f8e4m3 ? &sum_pair<datatype::f8e4m3> : &sum_pair<datatype::f8e5m2>;
-  else if (const fold_kernel fold = find_fold_in_bf16(type, common_factor(made.how), inputs); fold != nullptr)
+  else if (const fold_kernel fold = find_fold_of_fp8(type, common_factor(made.how), inputs); fold != nullptr)
     made.use.fold = fold;
   with_type(type, [&]<class T>() {
     if (made.use.fold == nullptr || !vectors_are_exact<T>(scaling, inputs))

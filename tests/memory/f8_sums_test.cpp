@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums of fp8 the faster ways, of two in f16 arithmetic and by tables of bytes, of several in bf16, against f32: all pairs of codes, with the
+// Sums of fp8 the faster ways, of two in f16 arithmetic and by tables of bytes, of several in bf16 or in words, against f32: all pairs of codes, with the
 // factors they have.
 #include "memory/kernels/kernel_loops.hpp"
 #include "memory/kernels/scaled_loops.hpp"
@@ -15,6 +15,10 @@
 #include <sstream>
 #include <string>
 #include <vector>
+
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+#endif
 
 using namespace troupe;
 using namespace memory_tests;
@@ -164,12 +168,31 @@ TEST_CASE("sums of two fp8: one number that is not finite among others, wherever
   });
 }
 
-TEST_CASE("sums of several f8e4m3 in bf16: any number of inputs, any count, any place, also in place") {
+namespace {
+
+/// The ways to sum more than two.
+template <class T>
+detail::fold_kernel find_fold(double factor, std::size_t inputs) {
+  constexpr datatype type = datatype_of<T>;
+  return type == datatype::f8e4m3 ? detail::find_fold_in_bf16(type, factor, inputs)
+                                  : detail::find_fold_in_words(type, factor);
+}
+/// False: there is none on this processor, and it is said so.
+template <class T>
+bool has_fold() {
+  if (find_fold<T>(1, 3) != nullptr) return true;
+  MESSAGE("skipped: this processor has no fast way to sum " << name(datatype_of<T>));
+  return false;
+}
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("sums of several fp8: any number of inputs, any count, any place, also in place", T, f8e4m3,
+                   f8e5m2) {
+  if (!has_fold<T>()) return;
   random_engine random{seed()};
-  if (detail::find_fold_in_bf16(datatype::f8e4m3, 1, 2) == nullptr) {
-    MESSAGE("skipped: this processor has no products of bf16");
-    return;
-  }
+  constexpr bool has_infinity = std::is_same_v<T, f8e5m2>;
+  constexpr unsigned special = has_infinity ? 0x7c : 0x7f, largest = special - 1, low_bits = has_infinity ? 0x83 : 0x87;
   for (int round = 0; round < 1500; ++round) {
     const std::size_t inputs = 2 + (round % 4 == 0 ? below(random, 63) : below(random, 8));
     const std::size_t count = round % 2 == 0 ? below(random, 131) : below(random, 1500), offset = below(random, 70);
@@ -192,45 +215,56 @@ TEST_CASE("sums of several f8e4m3 in bf16: any number of inputs, any count, any 
     for (std::size_t k = 0; k < inputs; ++k) {
       regions.push_back(std::make_unique<fenced>(count + offset, random() % 2 == 0, below(random, 64)));
       std::byte* const data = regions.back()->data();
-      regions.back()->randomise<f8e4m3>(random);
+      regions.back()->template randomise<T>(random);
       for (std::size_t i = 0; i < count + offset; ++i) {
         const auto code = std::to_integer<unsigned>(data[i]);
-        if (kind == 0) data[i] = std::byte{static_cast<unsigned char>(i % 3 == 0 ? 0x7e : code & 0x87)};
-        else if (kind == 1 && (code & 0x7f) == 0x7f) data[i] = std::byte{0x80};
+        if (kind == 0) data[i] = std::byte{static_cast<unsigned char>(i % 3 == 0 ? largest : code & low_bits)};
+        else if (kind == 1 && (code & 0x7f) >= special) data[i] = std::byte{0x80};
       }
       in.push_back(data);
     }
     std::vector<std::byte> wanted(count + 1);
-    detail::adjusted_elements<f8e4m3>(in, offset, wanted.data(), count, how);
+    detail::adjusted_elements<T>(in, offset, wanted.data(), count, how);
     const fenced apart{count, random() % 2 == 0, below(random, 64)};
     std::byte* const out = random() % 2 == 0 ? apart.data() : regions[below(random, inputs)]->data() + offset;
-    detail::find_fold_in_bf16(datatype::f8e4m3, factor, inputs)(in, offset, out, count, how);
+    find_fold<T>(factor, inputs)(in, offset, out, count, how);
     for (std::size_t i = 0; i < count; ++i)
-      REQUIRE_MESSAGE(same(detail::load<f8e4m3>(out, i), detail::load<f8e4m3>(wanted.data(), i)),
+      REQUIRE_MESSAGE(same(detail::load<T>(out, i), detail::load<T>(wanted.data(), i)),
                       "element " << i << " of " << count << ", " << inputs << " inputs, factor " << factor);
   }
 }
 
-TEST_CASE("sums of two f8e4m3 in bf16: every pair of codes, with every factor") {
-  if (detail::find_fold_in_bf16(datatype::f8e4m3, 1, 2) == nullptr) {
-    MESSAGE("skipped: this processor has no products of bf16");
-    return;
-  }
+TEST_CASE_TEMPLATE("sums of fp8 by the ways for several: every pair of codes, with every factor", T, f8e4m3, f8e5m2) {
+  if (!has_fold<T>()) return;
   for (double factor = 1.0 / 128; factor <= 32; factor *= 2) {
     const adjusted_by adjusted{factor, factor < 1};
-    std::vector<f8e4m3> left(65536), right(65536), found(65536);
+    std::vector<T> left(65536), right(65536), found(65536);
     for (std::size_t i = 0; i < left.size(); ++i) {
-      left[i] = f8e4m3::from_bits(static_cast<std::uint8_t>(i));
-      right[i] = f8e4m3::from_bits(static_cast<std::uint8_t>(i / 256));
-      if (!is_finite(left[i])) left[i] = f8e4m3{};
+      left[i] = T::from_bits(static_cast<std::uint8_t>(i));
+      right[i] = T::from_bits(static_cast<std::uint8_t>(i / 256));
+      if (!is_finite(left[i])) left[i] = T{};
     }
     const void* const in[] = {left.data(), right.data()};
-    detail::find_fold_in_bf16(datatype::f8e4m3, factor, 2)({in, 2}, 0, found.data(), found.size(), adjusted.how);
+    find_fold<T>(factor, 2)({in, 2}, 0, found.data(), found.size(), adjusted.how);
     for (std::size_t i = 0; i < left.size(); ++i)
       REQUIRE_MESSAGE(same(found[i], sum_in_f32(left[i], right[i], factor)),
                       int{left[i].bits} << " + " << int{right[i].bits} << ", factor " << factor);
   }
 }
+
+#if defined(__x86_64__)
+TEST_CASE("sums of several f8e5m2 are the same bits in a thread whose processor takes subnormal numbers for zeros") {
+  if (!has_fold<f8e5m2>()) return;
+  constexpr std::size_t count = 256;
+  std::vector<f8e5m2> tiny(count, f8e5m2::from_bits(1)), found(count);
+  const void* const in[] = {tiny.data(), tiny.data(), tiny.data()};
+  const unsigned before = _mm_getcsr();
+  _mm_setcsr(before | 0x8040);  // FTZ, DAZ
+  find_fold<f8e5m2>(1, 3)({in, 3}, 0, found.data(), count, {});
+  _mm_setcsr(before);
+  for (const f8e5m2 sum : found) REQUIRE(sum.bits == 3);
+}
+#endif
 
 TEST_CASE("factors that a faster way does not have are not promised") {
   for (const datatype type : {datatype::f8e4m3, datatype::f8e5m2})
@@ -241,6 +275,9 @@ TEST_CASE("factors that a faster way does not have are not promised") {
     CHECK((detail::find_fold_in_bf16(datatype::f8e4m3, factor, 3) == nullptr));
   CHECK((detail::find_fold_in_bf16(datatype::f8e4m3, 1, 65) == nullptr));  // sums are not exact
   CHECK((detail::find_fold_in_bf16(datatype::f8e5m2, 1, 3) == nullptr));
+  for (const double factor : {0.0, -1.0, 3.0, 1.0 / 256, 64.0, double{NAN}})
+    CHECK((detail::find_fold_in_words(datatype::f8e5m2, factor) == nullptr));
+  CHECK((detail::find_fold_in_words(datatype::f8e4m3, 1) == nullptr));
   for (const datatype type : {datatype::f16, datatype::bf16, datatype::u8, datatype::f32})
     for (const way& by : all_ways()) CHECK((by.find(type, 1) == nullptr));
 }
@@ -267,8 +304,8 @@ TEST_CASE("a processor with look-ups of bytes uses them for sums of two fp8, and
     half.divisor = 2;
     const auto in_vectors = detail::scaled_float_kernels(type, detail::adjusting::dividing).fold;
     CHECK((detail::find_adjusted(type, half, 2).use.fold != in_vectors));
-    const bool of_more = type == datatype::f8e4m3 && has("avx512_bf16");
-    CHECK(((detail::find_fold_in_bf16(type, 1, 3) != nullptr) == of_more));
+    const bool of_more = type == datatype::f8e5m2 || has("avx512_bf16");
+    CHECK(((detail::find_fold_of_fp8(type, 1, 3) != nullptr) == of_more));
     CHECK(((detail::find_adjusted(type, half, 3).use.fold != in_vectors) == of_more));
   }
 }
