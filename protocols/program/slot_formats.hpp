@@ -50,6 +50,7 @@ inline constexpr std::size_t line_words = 16;
 inline constexpr std::size_t line_bytes = 128;
 inline constexpr std::size_t most_lines = 8192;    ///< that a pair may exchange in an epoch
 inline constexpr std::size_t ll128_payload = 120;  ///< a multiple of 8 bytes; see why_torn() for larger elements
+inline constexpr std::size_t half_payload = 56;    ///< of the first half of a line, the cache line with the stamp
 inline constexpr std::size_t ll_payload = 8;       ///< of a slot of two words
 inline constexpr std::size_t ll_tile =
     3840;  ///< bytes unpacked at once: half of a small first-level cache, with the operand
@@ -95,22 +96,23 @@ constexpr std::size_t lines_of(slot_format format, std::size_t bytes) {
 /// transfer of its own.
 inline constexpr std::size_t lines_asked_for = 16;
 
-/// Asks for a line that is going to be written, without waiting for it.
-inline void ask_for(const word* line) {
-  const auto one = [](const word* at) {
+/// Asks for the half of a line that is going to be written, without waiting for it.
+inline void ask_for_half(const word* at) {
 #if defined(__x86_64__)
-    __asm__(
-        "prefetchw %0"
-        :
-        : "m"(*at));  // without -mprfchw, the compiler's own would ask for reading; where it is unknown it does nothing
+  __asm__(
+      "prefetchw %0"
+      :
+      : "m"(*at));  // without -mprfchw, the compiler's own would ask for reading; where it is unknown it does nothing
 #elif defined(__GNUC__)
-    __builtin_prefetch(at, 1);
+  __builtin_prefetch(at, 1);
 #else
-    static_cast<void>(at);
+  static_cast<void>(at);
 #endif
-  };
-  one(line);
-  one(line + line_words / 2);
+}
+/// The same of a whole line.
+inline void ask_for(const word* line) {
+  ask_for_half(line);
+  ask_for_half(line + line_words / 2);
 }
 
 /// Writes one line. @pre bytes <= 120

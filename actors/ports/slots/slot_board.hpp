@@ -62,6 +62,7 @@ public:
   static constexpr std::size_t level_count = 4;  ///< further levels end at 16, 128, 1024, 8192 lines
   static constexpr std::size_t most_lines = slots::most_lines;
   static constexpr std::size_t ring_epochs = 32;  ///< how far a source may run ahead
+  static constexpr std::size_t asked_ahead = 2;   ///< of these epochs, for how many it asks for the line to write
 
   slot_channel() = default;
   slot_channel(const slot_channel&) = delete;
@@ -117,6 +118,16 @@ public:
       if (!prepare(sequence, generation, format, lines)) return false;
     mine.used = sequence + 1;
     return true;
+  }
+  /// The source has opened `sequence` and runs ahead: it asks for the line that a message of so many bytes takes two epochs later, if
+  /// the destination has read it. It lies in that one's cache; without this the next call's first read-modify-write would wait for it.
+  void ask_ahead(std::uint64_t sequence, std::size_t bytes) {
+    if (source_.deep == nullptr) return;
+    const std::size_t cell = (sequence + asked_ahead) % ring_epochs;
+    if (source_.deep->cells[cell].used > source_.known) return;
+    const slots::word* const line = source_.deep->words[cell];
+    slots::ask_for_half(line);
+    if (bytes > slots::half_payload) slots::ask_for_half(line + slots::line_words / 2);
   }
   bool is_open(std::uint64_t sequence) { return place_of(sequence).used == sequence + 1; }
   /// The source has heard that the destination finished all epochs before `bound`.

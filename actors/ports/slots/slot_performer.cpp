@@ -152,9 +152,10 @@ TROUPE_INLINE slot_performer::outcome slot_performer::open(const slot_step& s) {
   // What the destination has sent lately tells what it finished.
   const slot_program::channel_use& use = code_->channels[s.out_channel];
   if (use.reverse >= 0) to.learn(channels_[static_cast<std::size_t>(use.reverse)]->seen());
-  if (to.open(sequence_, generation_, code_->format, use.lines)) [[likely]]
-    return outcome::moved;
-  return open_late(s);
+  if (!to.open(sequence_, generation_, code_->format, use.lines)) [[unlikely]]
+    return open_late(s);
+  to.ask_ahead(sequence_, s.bytes);
+  return outcome::moved;
 }
 
 /// If it has sent nothing, its word does.
