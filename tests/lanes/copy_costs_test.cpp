@@ -77,6 +77,22 @@ TEST_CASE("copy costs: of times, what the system costs more, and nothing less th
   CHECK(troupe::costs_of(faster, 3).system == 0);
 }
 
+TEST_CASE("copy costs: a busy moment makes some times of a series longer, and the other series' count") {
+  const troupe::copy_times quiet{.to_stage = 6400, .from_stage = 1600, .by_system = 3900, .call = 700};
+  troupe::copy_times busy = quiet;
+  busy.from_stage = 3800;  // then the system's copy would seem to cost nothing
+  CHECK_FALSE(troupe::agree(quiet, busy));
+  CHECK_FALSE(troupe::agree(busy, quiet));
+  CHECK_FALSE(troupe::agree({}, quiet));
+  CHECK_FALSE(troupe::agree({}, {}));
+  CHECK(troupe::agree(quiet, quiet));
+  CHECK(troupe::costs_of(busy, 2).system == 0);
+  for (const troupe::copy_times& least : {least_of(quiet, busy), least_of(busy, quiet), least_of(quiet, {})}) {
+    CHECK(troupe::costs_of(least, 2).system == doctest::Approx(25));
+    CHECK(troupe::costs_of(least, 2).stage == doctest::Approx(100));
+  }
+}
+
 TEST_CASE("copy costs: what could not be timed is staged") {
   const troupe::copy_times times{.to_stage = 6400, .from_stage = 1600, .by_system = 3900, .call = 700};
   constexpr double unknown = troupe::copy_times::unknown;
