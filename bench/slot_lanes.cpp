@@ -131,7 +131,7 @@ void all_reduce(const std::string& what, int threads, int ranks_each, std::size_
   const int ranks = threads * ranks_each;
   const std::size_t count = bytes / sizeof(float);
   const score s = lower_syncs(
-      write_score(*find_choreography(choreography), flat_stage(collective::all_reduce, ranks, 0, in_place)));
+      write_score(*find_choreography(choreography), flat_setup(collective::all_reduce, ranks, 0, in_place)));
   slot_board board{ranks};
   std::vector<slot_program> code;
   std::vector<std::unique_ptr<rank_state>> all;

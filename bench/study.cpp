@@ -96,8 +96,8 @@ std::vector<std::size_t> uneven_counts(int ranks, std::size_t most) {
   return counts;
 }
 
-stage stage_of(const task& t, const hardware& on) {
-  stage at = flat_stage(t.what, on.ranks);
+setup setup_of(const task& t, const hardware& on) {
+  setup at = flat_setup(t.what, on.ranks);
   if (on.arrangement.size() == on.ranks) at.placement = on.arrangement;
   at.uniform = t.uniform || t.what != collective::all_to_all;
   return at;
@@ -108,7 +108,7 @@ row run_one(const task& t) {
   auto begin = clock_type::now();
   const hardware on = machine_of(t);
   r.ranks = on.ranks;
-  const stage at = stage_of(t, on);
+  const setup at = setup_of(t, on);
   score notes = lower_syncs(write_score(*find_choreography(t.choreography), at));
   std::vector<std::size_t> counts;
   if (!at.uniform) notes = one_cell_per_step(notes), counts = uneven_counts(on.ranks, t.bytes / 4);
@@ -243,7 +243,7 @@ std::vector<task> every_task(int ranks, std::int64_t most_steps) {
           if (!uniform && what != collective::all_to_all) continue;
           if (!uniform) t.bytes = 64 << 10;
           else t.bytes = what == collective::all_to_all ? 16 << 10 : mib;
-          const stage at = stage_of(t, on);
+          const setup at = setup_of(t, on);
           if (!refusal(*c, at).empty() || tally_of(*c, at).steps() > most_steps) continue;
           all.push_back(t);
         }

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # As a module: troupe_embed_page(<target>) adds the files of engine/tools/study/page/ to the target, as constants.
 # As a script: cmake -Dfrom=<folder> -Dto=<file.cpp> -P troupe_embed_page.cmake writes that source.
-set(page_scripts format.js canvas.js svg.js model.js stage.js gantt.js charts.js share.js page.js)  # one scope; page.js starts it all
+set(page_scripts format.js canvas.js svg.js model.js animation.js gantt.js charts.js share.js page.js)  # one scope; page.js starts it all
 
 function(troupe_embed_page target)
   set(from ${PROJECT_SOURCE_DIR}/engine/tools/study/page)

@@ -24,7 +24,7 @@ constexpr int ranks = 4;
 
 /// @param careful keep the first round's sum in scratch; otherwise it is kept in the output, and that is wrong
 troupe::score butterfly(bool careful) {
-  const troupe::stage on = troupe::flat_stage(troupe::collective::all_reduce, ranks);
+  const troupe::setup on = troupe::flat_setup(troupe::collective::all_reduce, ranks);
   troupe::score_builder s{on, "butterfly", 1};  // every block in one part
   for (troupe::rank_t r = 0; r < ranks; ++r) {
     const troupe::cells pair_sum = careful ? s.scratch_like(r, output[0]) : output[0];

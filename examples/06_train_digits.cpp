@@ -172,7 +172,7 @@ int main(int argc, char** argv) {
               ranks, training.size(), same_everywhere(trained) ? "yes" : "no", 100 * accuracy, test.size(),
               accuracy > 0.95 ? "good" : "too few");
 
-  troupe::stage on = troupe::flat_stage(troupe::collective::all_reduce, ranks, 0, true);
+  troupe::setup on = troupe::flat_setup(troupe::collective::all_reduce, ranks, 0, true);
   on.placement = troupe::layout::parse("2x2");
   bool identical = true;
   std::uint64_t expected = 0;

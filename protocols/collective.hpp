@@ -20,7 +20,7 @@ using rank_t = std::int32_t;
 /// Instead of a peer: a send to it sends nothing, a receive from it leaves its buffer as it is; both are done at once.
 inline constexpr rank_t proc_null = -2;
 
-/// The v-forms (all_gather_v …) are the same collectives with blocks of different sizes (`stage::uniform == false`).
+/// The v-forms (all_gather_v …) are the same collectives with blocks of different sizes (`setup::uniform == false`).
 enum class collective : std::uint8_t {
   all_reduce,      ///< one block; every rank ends with the reduction of all ranks' blocks
   all_gather,      ///< block r starts at rank r; every rank ends with all blocks

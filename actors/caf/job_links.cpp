@@ -139,7 +139,7 @@ void job_links::enter(const communicator_actors_ptr& what) {
     const std::lock_guard lock(mutex_);
     if (const auto [at, fresh] = communicators_.try_emplace(what->id, what); !fresh)
       throw error(errc::invalid_argument, what->name + ": there is a communicator with this identity already");
-    desk_.enter(what->id, what->process_of, {what->parent, what->split, what->parent_rank});
+    agreements_.enter(what->id, what->process_of, {what->parent, what->split, what->parent_rank});
     // Under the lock, so that nothing newer comes before.
     auto early = early_.take(what->id);
     for (auto& [from, f] : early) {

@@ -25,7 +25,7 @@
 #include "actors/ports/link/frames.hpp"
 #include "actors/ports/link/given_up.hpp"
 #include "actors/ports/link/mesh.hpp"
-#include "actors/ports/link/shrink_desk.hpp"
+#include "actors/ports/link/shrink_agreements.hpp"
 #include "actors/ports/nic/nic_host.hpp"
 #include "actors/ports/segment/host_segment.hpp"
 
@@ -69,7 +69,7 @@ public:
   /// Nor to any memory of the rank.
   void let_go(const communicator_actors& of, rank_t rank);
 
-  // -- who is left (shrink_desk.hpp); any thread --
+  // -- who is left (shrink_agreements.hpp); any thread --
   /// The ranks that are left, in their order; or why that cannot be known.
   using survivors_told = std::function<void(const std::vector<rank_t>& members, const failure_ptr& why)>;
   /// These ranks of this process take part in shrink number `which`; the others that live here have left. `told` hears the answer, once, on any
@@ -152,7 +152,7 @@ private:
   bool shrink_arrived(std::uint32_t from, const frame_head& head, std::span<const std::byte> body,
                       const shrink_word& what);
   template <class Transition>
-  void at_desk(Transition&& transition);
+  void decide(Transition&& transition);
   void lost_on_host(std::uint32_t process);
   std::uint32_t processes_on_host() const;
   void remember_lost(std::uint32_t process, const std::string& how);
@@ -168,7 +168,7 @@ private:
   early_frames<early_frame> early_;
   std::map<std::uint32_t, std::string> lost_;  ///< how, by process
   int turned_away_ = 0;                        ///< how many were; of whoever reads the mesh
-  shrink_desk desk_;
+  shrink_agreements agreements_;
   std::map<std::pair<communicator_id, std::uint64_t>, survivors_told> told_;  ///< who hears the answer
   given_up_places given_up_;
   mesh mesh_;  ///< last: its thread calls

@@ -10,9 +10,9 @@
 
 namespace troupe::actors {
 
-/// What one transition of the desk says. Its words leave at once: the mesh calls nobody back for that. Its answers are told when the lock is given
+/// What one transition of the agreements says. Its words leave at once: the mesh calls nobody back for that. Its answers are told when the lock is given
 /// back: whoever hears one may hold, or want, locks of a communicator under which others come here.
-class job_links::answers final : public shrink_desk::outbox {
+class job_links::answers final : public shrink_agreements::outbox {
 public:
   explicit answers(job_links& l) : links_(l) {}
   void send(std::uint32_t process, communicator_id of, const shrink_word& what) override {
@@ -42,14 +42,14 @@ private:
 job_links::job_links(mesh_options options, roster in, std::uint32_t here, const job_key& key,
                      std::vector<descriptor> listeners, arena& memory, std::shared_ptr<spdlog::logger> log)
     : log_(std::move(log)),
-      desk_(here),
+      agreements_(here),
       mesh_(std::move(options), std::move(in), here, key, std::move(listeners), memory, *this) {}
 
 job_links::~job_links() = default;
 
 /// @pre not locked, but by enter(): nobody waits yet for an answer of a communicator that is being entered
 template <class Transition>
-void job_links::at_desk(Transition&& transition) {
+void job_links::decide(Transition&& transition) {
   answers out(*this);
   {
     const std::lock_guard lock(mutex_);
@@ -60,24 +60,24 @@ void job_links::at_desk(Transition&& transition) {
 
 void job_links::contribute(const communicator_actors_ptr& of, std::uint64_t which, std::vector<rank_t> mine,
                            survivors_told told) {
-  at_desk([&](answers& out) {
+  decide([&](answers& out) {
     told_.insert_or_assign({of->id, which}, std::move(told));
-    desk_.contribute(of->id, which, std::move(mine), out);
+    agreements_.contribute(of->id, which, std::move(mine), out);
   });
 }
 
 std::vector<std::uint32_t> job_links::missing(communicator_id of, std::uint64_t which) {
   const std::lock_guard lock(mutex_);
-  return desk_.missing(of, which);
+  return agreements_.missing(of, which);
 }
 
 void job_links::all_left(communicator_id of) {
-  at_desk([&](answers& out) { desk_.all_left(of, out); });
+  decide([&](answers& out) { agreements_.all_left(of, out); });
 }
 
 void job_links::forget(communicator_id id) {
-  at_desk([&](answers& out) {
-    desk_.forget(id, out);
+  decide([&](answers& out) {
+    agreements_.forget(id, out);
     communicators_.erase(id);
     early_.end(id);
   });
@@ -91,34 +91,34 @@ void job_links::end_shrinks() {
 }
 
 void job_links::lost_for(communicator_id of, std::uint32_t process) {
-  at_desk([&](answers& out) { desk_.lost_for(of, process, out); });
+  decide([&](answers& out) { agreements_.lost_for(of, process, out); });
 }
 
 void job_links::place_given_up(communicator_id parent, const gave_up_word& what) {
-  at_desk([&](answers& out) { desk_.gave_up(parent, what.epoch, what.rank, out); });
+  decide([&](answers& out) { agreements_.gave_up(parent, what.epoch, what.rank, out); });
 }
 
 void job_links::remember_lost(std::uint32_t process, const std::string& how) {
-  at_desk([&](answers& out) {
+  decide([&](answers& out) {
     lost_on_host(process);
     lost_.emplace(process, how);
-    desk_.lost(process, out);
+    agreements_.lost(process, out);
   });
 }
 
 void job_links::expelled(const std::string& why) {
-  at_desk([&](answers& out) { desk_.expelled(why, out); });
+  decide([&](answers& out) { agreements_.expelled(why, out); });
 }
 
 bool job_links::shrink_arrived(std::uint32_t from, const frame_head& head, std::span<const std::byte> body,
                                const shrink_word& what) {
-  auto met = shrink_desk::reception::taken;
-  at_desk([&](answers& out) {
-    met = desk_.heard(from, head.communicator, what, early_.is_over(head.communicator), out);
-    if (met == shrink_desk::reception::early)
+  auto met = shrink_agreements::reception::taken;
+  decide([&](answers& out) {
+    met = agreements_.heard(from, head.communicator, what, early_.is_over(head.communicator), out);
+    if (met == shrink_agreements::reception::early)
       early_.keep(head.communicator, from, [&] { return early_frame{head, {}, {}, {body.begin(), body.end()}}; });
   });
-  return met != shrink_desk::reception::nonsense;
+  return met != shrink_agreements::reception::nonsense;
 }
 
 }  // namespace troupe::actors

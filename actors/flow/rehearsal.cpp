@@ -9,16 +9,16 @@ namespace troupe::actors {
 
 namespace {
 
-class stage_of_flow {
+class dry_run {
 public:
-  explicit stage_of_flow(const flow_plan& plan) : plan_(plan) {
+  explicit dry_run(const flow_plan& plan) : plan_(plan) {
     for (std::size_t n = 0; n < plan.nodes.size(); ++n) {
       states_.emplace_back(plan, static_cast<std::int32_t>(n));
       voices_.push_back(std::make_unique<voice>(*this, static_cast<std::int32_t>(n)));
     }
   }
 
-  flow_rehearsal play() {
+  flow_rehearsal perform() {
     for (std::size_t n = 0; n < states_.size(); ++n) {
       states_[n].begin();
       say(static_cast<std::int32_t>(n), [](flow_node_state& s, flow_outbox& out) { s.go_on(out); });
@@ -44,7 +44,7 @@ private:
 
   class voice final : public flow_outbox {
   public:
-    voice(stage_of_flow& of, std::int32_t node) : of_(of), node_(node) {}
+    voice(dry_run& of, std::int32_t node) : of_(of), node_(node) {}
     void give(flow_port to, flow_tile what) override {
       of_.say(to.node, [to, what](flow_node_state& s, flow_outbox& out) { s.tile(to.port, what, out); });
     }
@@ -66,7 +66,7 @@ private:
     void finished() override { ++of_.finished_; }
 
   private:
-    stage_of_flow& of_;
+    dry_run& of_;
     std::int32_t node_;
   };
 
@@ -86,6 +86,6 @@ private:
 
 }  // namespace
 
-flow_rehearsal rehearse(const flow_plan& plan) { return stage_of_flow{plan}.play(); }
+flow_rehearsal rehearse(const flow_plan& plan) { return dry_run{plan}.perform(); }
 
 }  // namespace troupe::actors

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "actors/ports/mailbox/program_shelf.hpp"
-#include "actors/ports/nic/nic_desk.hpp"
+#include "actors/ports/nic/nic_driver.hpp"
 #include "actors/ports/pairs/pair_port.hpp"
 #include "actors/ports/parts/link_board.hpp"
 #include "actors/ports/parts/part_areas.hpp"

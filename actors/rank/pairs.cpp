@@ -32,7 +32,7 @@ pairs::pairs(rank_t rank, int ranks, const std::string& communicator, epoch_t fi
       gone_(static_cast<std::size_t>(ranks)),
       board_(board),
       others_(others),
-      stages_(others, ranks) {}
+      staging_(others, ranks) {}
 
 // -- rows ---------------------------------------------------------------------------------------------------------------
 
@@ -384,8 +384,8 @@ pair_end pairs::make_end(row& in, const operation_key& key, const pair_call& wha
   if (over == sent_when::copied && bytes > pair_slot::inline_bytes && !board_->pairs().make_room(*in.lane))
     over = sent_when::taken;
   const std::uint64_t left_before = in.still_left_in(key.epoch);
-  // A stage is the message's only once that has its slot.
-  if (far && over == sent_when::taken && left_before == 0) peer.stage = stage_for(key, *in.lane, what.input, bytes);
+  // A staging buffer is the message's only once that has its slot.
+  if (far && over == sent_when::taken && left_before == 0) peer.staging = staging_for(key, *in.lane, what.input, bytes);
   return pair_end::of_sender(*in.lane, number, shape, what.input, bytes, peer, over, left_before);
 }
 
@@ -398,13 +398,13 @@ std::uint64_t pairs::row::still_left_in(epoch_t epoch) {
 }
 
 /// Null: it needs none, or there is none.
-std::byte* pairs::stage_for(const operation_key& key, pair_lane& lane, const void* data, std::size_t bytes) {
+std::byte* pairs::staging_for(const operation_key& key, pair_lane& lane, const void* data, std::size_t bytes) {
   // Copying less is no more work than asking whether that is needed.
   constexpr std::size_t worth_asking = 2048;
   if (bytes <= pair_slot::inline_bytes) return nullptr;
   if (bytes > worth_asking && others_->shares(static_cast<const std::byte*>(data))) return nullptr;
   if (!others_->costs().worth_staging({std::min(bytes, pair_end::far_unit_bytes)}, 2)) return nullptr;
-  return stages_.place(key.peer, lane, number_of(key.epoch), bytes);
+  return staging_.place(key.peer, lane, number_of(key.epoch), bytes);
 }
 
 /// Where an operation that has its slot stands; null if it has none.

@@ -30,7 +30,7 @@
 
 #include "actors/ports/mailbox/channel_state.hpp"
 #include "actors/ports/pairs/pair_port.hpp"
-#include "actors/ports/pairs/pair_stages.hpp"
+#include "actors/ports/pairs/pair_staging.hpp"
 #include "actors/ports/slots/slot_board.hpp"
 #include "actors/rank/operation.hpp"
 #include "actors/rank/rank_outbox.hpp"
@@ -223,7 +223,7 @@ private:
   epoch_t next_of(const operation_key& which) const;
   place* place_of(const operation_key& which);
   pair_end make_end(row& in, const operation_key& key, const pair_call& what);
-  std::byte* stage_for(const operation_key& key, pair_lane& lane, const void* data, std::size_t bytes);
+  std::byte* staging_for(const operation_key& key, pair_lane& lane, const void* data, std::size_t bytes);
   void fill(row& in, rank_t peer, bool sending, rank_outbox& out);
   void take_status(const operation_key& key, pair_status status, rank_outbox& out);
   bool add_watched(row& in, const operation_key& key) noexcept;
@@ -266,7 +266,7 @@ private:
 
   slot_board* board_;
   process_memory* others_;
-  pair_stages stages_;
+  pair_staging staging_;
   bool watches_ = false;
   std::vector<watched> watched_;  ///< in no order; of some the operation may have ended or stopped meanwhile
   std::array<inline_call, most_inline> inline_;

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "actors/ports/mailbox/channel_state.hpp"
-#include "actors/ports/nic/nic_desk.hpp"
+#include "actors/ports/nic/nic_driver.hpp"
 #include "actors/waiting/parking.hpp"
 #include "memory/error.hpp"
 #include "protocols/agreement/agreement.hpp"

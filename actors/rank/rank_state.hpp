@@ -203,7 +203,7 @@ public:
   void no_room(epoch_t epoch, const failure_ptr& why, rank_outbox& out);
   void hear_of_room(epoch_t epoch, rank_outbox& out);
 
-  // -- from the process's NIC (ports/nic/nic_desk.hpp) --
+  // -- from the process's NIC (ports/nic/nic_driver.hpp) --
   /// @param why null: performed
   void offloaded(epoch_t epoch, const failure_ptr& why, rank_outbox& out);
   void nic_differs(epoch_t epoch, rank_t from, rank_outbox& out);

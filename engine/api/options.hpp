@@ -123,8 +123,8 @@ struct engine_options {
   /// Which NIC performs what processes of a host have in common: "process": that of rank 0's process. "host": that of the host, `troupe nicd`, where
   /// it listens if nothing else is said; "unix:@name": one that listens there. What is offloaded within a process is its own NIC's.
   std::string nic = "process";
-  /// Data that no other process of the host maps: "measured": copied to a stage that all map where that costs less than having the system copy it, as
-  /// the host's first process has measured when it joined (docs/hosts.md, "Stages"); "always", "never". That process's word counts.
+  /// Data that no other process of the host maps: "measured": copied to a staging buffer that all map where that costs less than having the system copy it, as
+  /// the host's first process has measured when it joined (docs/hosts.md, "Staging buffers"); "always", "never". That process's word counts.
   std::string stages = "measured";
   std::optional<std::chrono::nanoseconds> deadline;  ///< of every operation that names none
   /// Threads of the engine's own; −1: one a core. 0: only callers perform: while nobody waits or tests, nothing moves, no deadline passes, no callback is

@@ -132,7 +132,7 @@ void expert_exchange::inside::show_block(rank_t source) {
 }
 
 void expert_exchange::inside::has_come(rank_t source) {
-  early_->of[static_cast<std::size_t>(source)].is = early::stage::come;
+  early_->of[static_cast<std::size_t>(source)].is = early::state::come;
   early_->to_give.push_back(source);
 }
 
@@ -176,7 +176,7 @@ void expert_exchange::inside::take_part(rank_t source) {
   else read_others(copy);
   mine().streams[source].results = address((e.back ? e.of[s].gradients : of.rows)->get());
   mine().streams[source].bases = address(bases);
-  e.of[s].is = of.all == 0 ? early::stage::ready : early::stage::given;
+  e.of[s].is = of.all == 0 ? early::state::ready : early::state::given;
   ++e.given;
   if (e.back) return;
   did_.received += of.all;
@@ -222,7 +222,7 @@ void expert_exchange::inside::sum_if_all_are_there(rank_t source) {
 void expert_exchange::inside::tell_ready(rank_t source) {
   early& e = *early_;
   early::source& of = e.of[static_cast<std::size_t>(source)];
-  of.is = early::stage::ready;
+  of.is = early::state::ready;
   if (taker(source) != rank_) {
     e.words.send(taker(source), {expert_word::kind::results, static_cast<std::uint32_t>(source), 0});
   } else if (source != rank_) {
@@ -292,7 +292,7 @@ void expert_exchange::inside::meet_early(bool right, std::uint64_t tiles, const 
   coming_.assign(n, 0);
   coming_begins_.assign(n, 0);
   in_parts_ = true;
-  for (early::source& one : e.of) one.is = early::stage::awaited;
+  for (early::source& one : e.of) one.is = early::state::awaited;
   std::fill(e.from.begin(), e.from.end(), early::peer{});
   e.from.resize(n);
   e.to_give.clear();
@@ -388,7 +388,7 @@ bool expert_exchange::inside::has_arrived(rank_t peer) {
   early& e = started("arrived()");
   check_peer("arrived()", peer);
   perform(call::of_parts, [&] { look(); });
-  return e.of[static_cast<std::size_t>(peer)].is != early::stage::awaited;
+  return e.of[static_cast<std::size_t>(peer)].is != early::state::awaited;
 }
 
 void expert_exchange::inside::check_peer(const char* call, rank_t peer) const {
@@ -400,12 +400,12 @@ void expert_exchange::inside::check_peer(const char* call, rank_t peer) const {
 void expert_exchange::inside::ready(rank_t peer) {
   early& e = started("ready()");
   check_peer("ready()", peer);
-  const early::stage is = e.of[static_cast<std::size_t>(peer)].is;
-  if (is != early::stage::given)
+  const early::state is = e.of[static_cast<std::size_t>(peer)].is;
+  if (is != early::state::given)
     throw error(errc::invalid_argument,
                 "expert_exchange: ready() of the part of rank " + std::to_string(peer) + " on rank " +
                     std::to_string(rank_) +
-                    (is == early::stage::ready && e.came.of[static_cast<std::size_t>(peer)].all > 0
+                    (is == early::state::ready && e.came.of[static_cast<std::size_t>(peer)].all > 0
                          ? ", which was made ready before"
                          : ", which next_arrived() has not given out"));
   perform(call::of_parts, [&] {
@@ -418,7 +418,7 @@ void expert_exchange::inside::ready(rank_t peer) {
 void expert_exchange::inside::combine_all() {
   early& e = *early_;
   for (rank_t s = 0; s < ranks_; ++s)
-    if (e.of[static_cast<std::size_t>(s)].is == early::stage::given) tell_ready(s);
+    if (e.of[static_cast<std::size_t>(s)].is == early::state::given) tell_ready(s);
   for (look(); !e.all_done(); look()) e.words.sleep();
 }
 
@@ -427,7 +427,7 @@ void expert_exchange::inside::combine_early(std::byte* output, std::size_t eleme
   if (!routed_) {
     for (rank_t s = 0; s < ranks_; ++s)
       if (const auto& of = e.of[static_cast<std::size_t>(s)];
-          of.is == early::stage::awaited || of.is == early::stage::come)
+          of.is == early::state::awaited || of.is == early::state::come)
         throw error(errc::invalid_argument, "expert_exchange: combine(output) on rank " + std::to_string(rank_) +
                                                 " before next_arrived() has given out what rank " + std::to_string(s) +
                                                 " sends; call it until it returns nothing");

@@ -56,9 +56,9 @@ struct expert_exchange::inside::early {
         *piece = std::make_unique<lasting_buffer>(memory);
   }
 
-  enum class stage : std::uint8_t { awaited, come, given, ready };
+  enum class state : std::uint8_t { awaited, come, given, ready };
   struct source {
-    stage is = stage::awaited;
+    state is = state::awaited;
     std::unique_ptr<lasting_buffer> sums;  ///< of another domain whose proxy this rank is: what goes back
     std::uint32_t to_answer = 0;           ///< the same: ranks of the domain whose results are missing
     std::unique_ptr<lasting_buffer> gradients, gradient_block,

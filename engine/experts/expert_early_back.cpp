@@ -78,11 +78,11 @@ std::optional<expert_exchange::part_here> expert_exchange::inside::next_gradient
   perform(call::of_parts, [&] {
     while (!part && e.next < ranks_) {
       const auto s = static_cast<std::size_t>(e.next);
-      if (e.of[s].is == early::stage::awaited || e.of[s].is == early::stage::come) {
+      if (e.of[s].is == early::state::awaited || e.of[s].is == early::state::come) {
         static_cast<void>(take_next());
         continue;
       }
-      if (e.of[s].is == early::stage::given)
+      if (e.of[s].is == early::state::given)
         part = {{e.of[s].gradients->get(), e.came.of[s].all * options_.hidden, own_experts_, e.came.of[s].counts,
                  options_.hidden},
                 e.next};

@@ -49,7 +49,7 @@ void expert_tape::inside::forward_starts(const std::string& who) {
   if (goes_back)
     throw error(errc::invalid_argument,
                 who + ": the node that goes back by its tape is still under way, in another flow; wait for its end");
-  for (const auto& tile : *tiles) tile->is = stage::empty;
+  for (const auto& tile : *tiles) tile->is = state::empty;
 }
 
 void expert_tape::inside::back_starts() {
@@ -64,18 +64,18 @@ void expert_tape::inside::back_ended() noexcept {
 
 void expert_tape::inside::keep(int tile) {
   const std::lock_guard lock(mutex);
-  at(tile).is = stage::kept;
+  at(tile).is = state::kept;
 }
 
 expert_tape::inside::kept_tile& expert_tape::inside::take(int tile) {
   const std::lock_guard lock(mutex);
   kept_tile& one = at(tile);
-  if (one.is != stage::kept)
+  if (one.is != state::kept)
     throw error(errc::invalid_argument,
-                one.is == stage::empty
+                one.is == state::empty
                     ? "there is nothing to go back by: its forward node has not combined this tile in a run since"
                     : "it has gone back before; each run of its forward node goes back once");
-  one.is = stage::went_back;
+  one.is = state::went_back;
   return one;
 }
 

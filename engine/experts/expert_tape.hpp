@@ -17,11 +17,11 @@ namespace troupe {
 
 /// A record is the forward node's thread's until it has `kept` it, then the other node's, from take() to the end of its tile. Each run of the forward node goes back once at most.
 struct TROUPE_INTERNAL expert_tape::inside {
-  enum class stage : std::uint8_t { empty, kept, went_back };
+  enum class state : std::uint8_t { empty, kept, went_back };
   struct kept_tile {
     kept_tile(const std::shared_ptr<lasting_memory>& memory, std::size_t ranks, std::size_t own_experts)
         : record(memory, ranks, own_experts) {}
-    stage is = stage::empty;
+    state is = state::empty;
     expert_access::record record;
     std::vector<std::int32_t> ids;
   };

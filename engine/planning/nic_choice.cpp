@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "actors/ports/nic/nic_desk.hpp"
+#include "actors/ports/nic/nic_driver.hpp"
 #include "engine/planning/cost_model.hpp"
 #include "protocols/program/program.hpp"
 #include "protocols/program/slot_program.hpp"

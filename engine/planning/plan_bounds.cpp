@@ -51,8 +51,8 @@ void plan_choice::bound(contender& c, const planning_task& task, bool counted) {
 }
 
 namespace {
-stage fewer_ranks(const stage& on, int ranks) {
-  stage small = on;
+setup fewer_ranks(const setup& on, int ranks) {
+  setup small = on;
   small.ranks = ranks;
   small.root = 0;
   small.placement = layout::flat(ranks);
@@ -74,7 +74,7 @@ plan_choice::tally_list plan_choice::small_tallies(const contender& form, const 
   tally_list found;
   if (task.ranks() <= most_counted_ranks || task.placement != layout::flat(task.ranks())) return found;
   for (const int ranks : {16, 32}) {
-    const stage small = fewer_ranks(form.on, ranks);
+    const setup small = fewer_ranks(form.on, ranks);
     auto tally =
         library_.refusal(form.choreography, small).empty() ? library_.tally(form.choreography, small) : nullptr;
     if (!tally) return {};
@@ -242,8 +242,8 @@ std::vector<plan_choice::extent> plan_choice::estimated(const planning_task& tas
     for (const samples& s : along) {
       sizes.emplace_back();
       for (const bool doubled : {false, true}) {
-        stage small =
-            flat_stage(task.what.what, doubled ? s.doubled.size() : s.small.size(), 0, false, task.what.uniform);
+        setup small =
+            flat_setup(task.what.what, doubled ? s.doubled.size() : s.small.size(), 0, false, task.what.uniform);
         small.placement = doubled ? s.doubled : s.small;
         if (library_.refusal(library_.names()[i], small).empty())
           sizes.back()[doubled] = library_.tally(library_.names()[i], small);

@@ -114,7 +114,7 @@ bool may_run_ahead(const planning_task& task) {
 
 namespace {
 /// Its sums are one pass of the kernel, which scales the inputs as it reads them if that is asked for.
-bool needs_no_stage(const contender& c) {
+bool needs_no_staging(const contender& c) {
   return c.lowered->sums_in_one_pass() && (!c.scales_reads || c.lowered->folds_inputs());
 }
 }  // namespace
@@ -136,7 +136,7 @@ void plan_choice::consider(contender& c, const planning_task& task) {
 void plan_choice::write(contender& c, const planning_task& task) {
   const bool one_pass = may_take_one_pass(task);
   if (one_pass) prepare(c, task, false, task.rules.scaled);
-  if (!one_pass || !c.eligible() || !needs_no_stage(c)) {
+  if (!one_pass || !c.eligible() || !needs_no_staging(c)) {
     c.lowered.reset();
     prepare_staged(c, task);
   }
@@ -668,7 +668,7 @@ void plan_choice::settle(contender& c, const planning_task& task) {
   shape(c, task);
   // The fold may have torn a single pass apart; then it is staged after all.
   const bool staged = c.widened || (!task.rules.sums_in_f32 && !c.scales_reads);
-  if (c.eligible() && !staged && !needs_no_stage(c)) {
+  if (c.eligible() && !staged && !needs_no_staging(c)) {
     c.lowered.reset();
     prepare_staged(c, task);
   }
@@ -679,7 +679,7 @@ bool plan_choice::same_trees_in_place(const contender& c, const planning_task& t
   if (!task.rules.trees.same_everywhere || task.rules.trees.left_fold || c.rank_order_fold) return true;
   // Where both kinds of call are staged, they are performed alike.
   const bool always_staged = task.rules.scaled && !c.scales_reads;
-  stage other = c.on;
+  setup other = c.on;
   other.in_place = !other.in_place;
   if (always_staged || !agrees_on_place(other.what, other.uniform) || !library_.refusal(c.choreography, other).empty())
     return true;

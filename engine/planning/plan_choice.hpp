@@ -51,7 +51,7 @@ struct contender {
   bool counted = false;           ///< its steps, for so many ranks; else `least` is guessed from fewer ranks
   bool written = false;           ///< there are a score and a cutting, and what follows is known
   std::array<double, 6> least{};  ///< seconds, by message_protocol; holds also when it is written
-  stage on;
+  setup on;
   bool widened = false;
   bool scales_reads = false;  ///< factors are applied by its folds, so nothing is staged
   bool rank_order_fold = false;

@@ -8,7 +8,7 @@
 
 #include <spdlog/spdlog.h>
 
-#include "actors/ports/nic/nic_desk.hpp"
+#include "actors/ports/nic/nic_driver.hpp"
 #include "memory/error.hpp"
 #include "protocols/program/completion.hpp"
 #include "protocols/tiers.hpp"

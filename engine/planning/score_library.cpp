@@ -280,7 +280,7 @@ std::optional<bool> score_library::in_place(std::string_view name) const {
   return mine == own_.end() ? std::nullopt : std::optional<bool>{mine->second.in_place};
 }
 
-std::string score_library::refusal(std::string_view name, const stage& on) const {
+std::string score_library::refusal(std::string_view name, const setup& on) const {
   const auto mine = own_.find(name);
   if (mine == own_.end()) return troupe::refusal(*find_choreography(name), on);
   const score& s = mine->second;
@@ -304,7 +304,7 @@ std::string score_library::refusal(std::string_view name, const stage& on) const
 namespace {
 
 /// What others have written is proved to be a score before anything takes its indices for granted.
-score written(const choreography& which, const stage& on) {
+score written(const choreography& which, const setup& on) {
   score s = write_score(which, on);
   if (!is_built_in(which))
     if (const verdict v = verify(s); !v.ok())
@@ -317,7 +317,7 @@ score written(const choreography& which, const stage& on) {
 
 std::optional<score> score_library::draft(const score_key& key) const {
   const auto mine = own_.find(key.choreography);
-  stage on = key.on;
+  setup on = key.on;
   on.contiguous = on.contiguous && !key.one_cell && key.pieces == 0;
   score s = lower_syncs(mine != own_.end() ? mine->second : written(*find_choreography(key.choreography), on));
   s.choreography = key.choreography;
@@ -333,7 +333,7 @@ std::optional<score> score_library::draft(const score_key& key) const {
   return s;
 }
 
-std::shared_ptr<const score_tally> score_library::tally(std::string_view name, const stage& on) {
+std::shared_ptr<const score_tally> score_library::tally(std::string_view name, const setup& on) {
   const choreography* const which = own_.contains(name) ? nullptr : find_choreography(name);
   if (which == nullptr || !is_built_in(*which)) return nullptr;
   score_key key{std::string{name}, on};

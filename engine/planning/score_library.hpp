@@ -28,7 +28,7 @@ namespace troupe {
 /// A rank has cells in L0, which are the same memory in every slice. Any thread.
 bool uses_l0(const score& s);
 
-/// A score of a certain choreography, stage and lowering. Used by one thread at a time, except for `notes`.
+/// A score of a certain choreography, setup and lowering. Used by one thread at a time, except for `notes`.
 class lowered_score {
 public:
   lowered_score(score s, int credits, std::shared_ptr<spdlog::logger> log);
@@ -94,7 +94,7 @@ private:
 /// Which lowering of which score.
 struct score_key {
   std::string choreography;
-  stage on;
+  setup on;
   bool one_cell = false;
   bool rank_order_fold = false;
   agreement_form agreement = agreement_form::none;  ///< of scores for slots
@@ -120,10 +120,10 @@ public:
   /// A user's score with its syncs, for who has a barrier of its own. @pre it is a file's
   const score& as_written(std::string_view name) const { return own_.find(name)->second; }
   /// Why it cannot do `on`; empty if it can. @pre has(name)
-  std::string refusal(std::string_view name, const stage& on) const;
+  std::string refusal(std::string_view name, const setup& on) const;
 
   /// Null: nothing is known of it before it is written, as it is somebody's own. @pre refusal is empty
-  std::shared_ptr<const score_tally> tally(std::string_view name, const stage& on);
+  std::shared_ptr<const score_tally> tally(std::string_view name, const setup& on);
 
   /// Null if the form of agreement does not fit it. @pre refusal is empty. Throws error(bad_score) if a rewriting pass cannot be
   /// applied.

@@ -20,7 +20,7 @@
 #include "memory/error.hpp"
 #include "memory/read_file.hpp"
 #include "memory/spelling.hpp"
-#include "protocols/program/direct_stages.hpp"
+#include "protocols/program/direct_staging.hpp"
 #include "topology/machine/discovery.hpp"
 
 namespace troupe {
@@ -51,7 +51,7 @@ constexpr std::array schema{
     tuning_key{"direct.rank", "ns", "the same fit, ranks with a core each", &tuning::direct_rank_ns},
     tuning_key{"direct.turn", "ns", "the same fit, ranks that share cores", &tuning::direct_turn_ns},
     tuning_key{"direct.line", "ns", "the same fit, 128 bytes of another core's", &tuning::direct_line_ns},
-    tuning_key{"direct.stage", "ns", "4 KiB, copied by one thread and taken by another", &tuning::direct_stage_ns},
+    tuning_key{"direct.stage", "ns", "4 KiB, copied by one thread and taken by another", &tuning::direct_staging_ns},
     tuning_key{"links.ring_message", "ns", "fit to small and large collectives of two processes of a host, by its ring",
                &tuning::ring_message_ns},
     tuning_key{"links.ring_kilobyte", "ns", "the same fit, 1024 bytes at either end", &tuning::ring_kilobyte_ns},
@@ -162,9 +162,9 @@ double tuning::direct_seconds(const direct_program& made, const call_shape& shap
   const double chance = 1 - 1.0 / cores;
   double work = 0, foreign_bytes = 0;
   std::size_t units = 0;
-  // Between processes: what a rank copies to its stage, and what others find there (direct_stages.hpp). As if that were always worth it: each host decides
+  // Between processes: what a rank copies to its staging buffer, and what others find there (direct_staging.hpp). As if that were always worth it: each host decides
   // that by itself (copy_costs.hpp), and all must plan alike.
-  const bool alone = !made.to_own.empty() && sizes.bytes() > direct_stages::most_by_one;
+  const bool alone = !made.to_own.empty() && sizes.bytes() > direct_staging::most_by_one;
   const auto bytes_of = [&](rank_t r, bool input) {
     const block_run blocks =
         input ? input_blocks(made.what, ranks, made.root, r) : output_blocks(made.what, ranks, made.root, r);
@@ -173,8 +173,8 @@ double tuning::direct_seconds(const direct_program& made, const call_shape& shap
   const auto staged = [&](rank_t r, bool input) {
     if (where == nullptr || made.used.empty()) return false;
     const auto& used = made.used[static_cast<std::size_t>(r)];
-    if (input) return used.reads_input && bytes_of(r, true) <= direct_stages::most_input;
-    const std::size_t most = made.to_own.empty() ? direct_stages::most_output : direct_stages::most_by_one;
+    if (input) return used.reads_input && bytes_of(r, true) <= direct_staging::most_input;
+    const std::size_t most = made.to_own.empty() ? direct_staging::most_output : direct_staging::most_by_one;
     return !alone && !used.outputs.empty() && bytes_of(r, false) <= most;
   };
   int stages = 0;
@@ -206,7 +206,7 @@ double tuning::direct_seconds(const direct_program& made, const call_shape& shap
   const double turn = where != nullptr && alone && shared ? direct_turn_ns * 1e-9 * ranks / cores : 0;
   // Ranks copy side by side, as many as there are cores.
   const double waves = std::ceil(static_cast<double>(stages) / std::min(ranks, cores));
-  return direct_operation_seconds(ranks) + turn + waves * direct_stage_ns * 1e-9 +
+  return direct_operation_seconds(ranks) + turn + waves * direct_staging_ns * 1e-9 +
          direct_line_ns * foreign_bytes / 128 / workers * 1e-9 + work / workers;
 }
 

@@ -82,8 +82,8 @@ struct tuning {
   double direct_rank_ns = 90;        ///< each rank comes and is told that all is done, if it has a core of its own
   double direct_turn_ns = 2000;      ///< a rank's turn on a core that it shares
   double direct_line_ns = 0.5;       ///< 128 bytes that another core has written last, besides what memory costs
-  /// Between processes: until what one has copied to its stage has been taken by another, besides its bytes.
-  double direct_stage_ns = 600;
+  /// Between processes: until what one has copied to its staging buffer has been taken by another, besides its bytes.
+  double direct_staging_ns = 600;
 
   // From another process's memory or to it, by the system.
   double peer_call_ns = 400;     ///< a copy, besides its bytes

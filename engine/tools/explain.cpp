@@ -234,9 +234,10 @@ std::string unmapped_text(const std::string& way) {
   if (way.empty()) return {};
   const std::string what = "  what others of a host do not map ";
   if (way == "frames") return what + "goes in frames, since the system forbids processes to copy from each other\n";
-  if (way == "stages") return what + "goes by stages (engine.stages)\n";
+  if (way == "stages") return what + "goes by staging buffers (engine.stages)\n";
   if (way == "system") return what + "is copied by the system (engine.stages)\n";
-  return what + "goes by stages or is copied by the system, as the host's first process measures when it joins\n";
+  return what +
+         "goes by staging buffers or is copied by the system, as the host's first process measures when it joins\n";
 }
 
 std::string ways_text(const explanation& e) {

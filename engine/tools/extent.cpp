@@ -16,8 +16,8 @@ namespace troupe {
 
 namespace {
 
-/// Steps on fewer ranks; not a number where such a stage is refused.
-double counted(const choreography& which, stage less, layout placement) {
+/// Steps on fewer ranks; not a number where such a setup is refused.
+double counted(const choreography& which, setup less, layout placement) {
   less.ranks = placement.size();
   less.root = std::min(less.root, less.ranks - 1);
   less.placement = std::move(placement);
@@ -61,7 +61,7 @@ std::array<int, 3> few_like(int ranks) {
 }
 
 /// The same along every level that has too many members to count them, from a layout of few ranks.
-double grown_by_levels(const choreography& which, const stage& on) {
+double grown_by_levels(const choreography& which, const setup& on) {
   constexpr int few = 512;
   const choreographies::nested_groups groups{on.placement};
   std::vector<int> base = groups.extents();
@@ -86,7 +86,7 @@ double grown_by_levels(const choreography& which, const stage& on) {
 
 }  // namespace
 
-double guessed_steps(const choreography& which, const stage& on) {
+double guessed_steps(const choreography& which, const setup& on) {
   if (on.ranks <= 512) return -1;
   double steps = 0;
   if (on.placement.uniform() && choreographies::nested_groups{on.placement}.depth() > 2) {
@@ -105,7 +105,7 @@ double guessed_steps(const choreography& which, const stage& on) {
   return std::isfinite(steps) && steps > 0 ? steps : -1;
 }
 
-std::string too_many_steps(const choreography& which, const stage& on, double bytes_a_step, double bytes_a_rank) {
+std::string too_many_steps(const choreography& which, const setup& on, double bytes_a_step, double bytes_a_rank) {
   const double steps = guessed_steps(which, on), most = 0.7 * static_cast<double>(usable_memory());
   const double bytes = std::max(steps, 0.0) * bytes_a_step + on.ranks * bytes_a_rank;
   if (bytes <= most) return {};

@@ -18,10 +18,10 @@ inline constexpr double bytes_of_a_rank = 2200;
 inline constexpr double bytes_of_a_printed_step = 525;
 inline constexpr double bytes_of_a_verified_step = 1130;
 
-/// Guessed from smaller stages, where there are more than 512 ranks; negative: no guess.
-double guessed_steps(const choreography& which, const stage& on);
+/// Guessed from smaller setups, where there are more than 512 ranks; negative: no guess.
+double guessed_steps(const choreography& which, const setup& on);
 
 /// Why this computer's memory does not hold a score and what is made of it, as a sentence; empty if it does, or if there is no guess.
-std::string too_many_steps(const choreography& which, const stage& on, double bytes_a_step, double bytes_a_rank = 0);
+std::string too_many_steps(const choreography& which, const setup& on, double bytes_a_step, double bytes_a_rank = 0);
 
 }  // namespace troupe

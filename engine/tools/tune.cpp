@@ -37,7 +37,7 @@ calibration_model::calibration_model(const calibration& of) : of_(of) {
     all_apart.homes.push_back({of.between == reach::network ? r : 0, r});
   const reach_map where{std::move(all_apart)};
   const score notes =
-      lower_syncs(write_score(*find_choreography(of.choreography), flat_stage(collective::all_reduce, of.ranks)));
+      lower_syncs(write_score(*find_choreography(of.choreography), flat_setup(collective::all_reduce, of.ranks)));
   parts_ = std::max(1, notes.parts);
   if (of.protocol == message_protocol::direct)
     direct_ = std::make_shared<const direct_program>(made_direct(notes, of.bytes));
@@ -164,7 +164,7 @@ public:
     result_.flag_exchange_ns = primitives::flag_exchange_ns(budget);
     result_.switch_ns = primitives::switch_ns(budget);
     result_.wake_ns = primitives::wake_ns(budget);
-    result_.direct_stage_ns = primitives::stage_ns(budget);
+    result_.direct_staging_ns = primitives::staging_ns(budget);
     if (const double whole = primitives::peer_copy_ns(64 * 1024, budget); whole > 0) {
       result_.peer_call_ns = primitives::peer_copy_ns(64, budget);
       result_.peer_kilobyte_ns = std::max(0.0, (whole - result_.peer_call_ns) / 64);

@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "actors/ports/nic/nic_desk.hpp"
+#include "actors/ports/nic/nic_driver.hpp"
 #include "protocols/choreographies/choreography.hpp"
 #include "protocols/lower/lowering.hpp"
 #include "protocols/offload/offload_compiler.hpp"
@@ -30,7 +30,7 @@ class small_operations {
 public:
   explicit small_operations(int ranks) : in_(static_cast<std::size_t>(ranks), 1), out_(in_.size()) {
     const choreography& which = *find_choreography("recursive_doubling");
-    const stage on = flat_stage(collective::all_reduce, ranks);
+    const setup on = flat_setup(collective::all_reduce, ranks);
     steps_ = static_cast<double>(tally_of(which, on).steps());
     const score what = lower_syncs(write_score(which, on));
     const auto places = offload::behind_one_nic(what);
@@ -39,7 +39,7 @@ public:
         offload::compile(what, one, {8, places, actors::nic_packet_bytes / sizeof(std::int32_t)}));
   }
   double steps() const { return steps_; }
-  void perform(actors::nic_desk& desk) {
+  void perform(actors::nic_driver& driver) {
     for (std::size_t r = 0; r < in_.size(); ++r) {
       actors::nic_posting p;
       p.communicator = in_.size();
@@ -51,10 +51,10 @@ public:
       p.memory.output = reinterpret_cast<std::byte*>(&out_[r]);
       p.type = datatype::i32;
       p.reduction = sum;
-      desk.post(who_, std::move(p));
+      driver.post(who_, std::move(p));
     }
     ++next_;
-    while (desk.turn(clock::now() - begun_)) {}
+    while (driver.turn(clock::now() - begun_)) {}
   }
 
 private:
@@ -75,12 +75,12 @@ double tenth_percentile(std::vector<double>& values) {
 }  // namespace
 
 double nic_step_ns(double budget_ms) {
-  actors::nic_desk desk;
+  actors::nic_driver driver;
   small_operations few{2}, many{8};
   std::vector<double> short_ones, long_ones;
   const auto time = [&](small_operations& which) {
     const auto begin = clock::now();
-    which.perform(desk);
+    which.perform(driver);
     return std::chrono::duration<double, std::nano>(clock::now() - begin).count();
   };
   for (const auto end = clock::now() + std::chrono::duration<double, std::milli>(budget_ms);

@@ -138,14 +138,14 @@ double wake_ns(double budget_ms) {
   return round / 2;
 }
 
-double stage_ns(double budget_ms) {
+double staging_ns(double budget_ms) {
   constexpr std::size_t bytes = 4096;
   const bool shared = discover().usable_cpus() < 2;
   // `between` false: each copies to its own stage and back, and only flags go to and fro.
   const auto exchange = [&](bool between) {
     struct end {
       flag come;
-      alignas(4096) std::byte stage[bytes] = {}, mine[bytes] = {};
+      alignas(4096) std::byte staging[bytes] = {}, mine[bytes] = {};
     };
     const auto ends = std::make_unique<std::array<end, 2>>();
     return duel(shared, shared ? 20 : 1000, budget_ms / 2, [&](int me, int count) {
@@ -154,13 +154,13 @@ double stage_ns(double budget_ms) {
       // The first of a round sends, then the other: only one of them is at work at a time.
       for (int i = 0; i < count; ++i) {
         const auto send = [&] {
-          std::memcpy(own.stage, own.mine, bytes);
+          std::memcpy(own.staging, own.mine, bytes);
           own.come.value.store(at + 1, std::memory_order_release);
         };
         if (me == 0) send();
         while (other.come.value.load(std::memory_order_acquire) <= at)
           if (shared) std::this_thread::yield();
-        std::memcpy(own.mine, between ? other.stage : own.stage, bytes);
+        std::memcpy(own.mine, between ? other.staging : own.staging, bytes);
         if (me == 1) send();
         ++at;
       }

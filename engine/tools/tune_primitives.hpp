@@ -16,7 +16,7 @@ double switch_ns(double budget_ms);
 /// A sleeping thread is woken, until it runs.
 double wake_ns(double budget_ms);
 /// One core copies 4 KiB to where another takes them from, besides the exchange of flags and what the copies cost in a core's own cache; at least 1.
-double stage_ns(double budget_ms);
+double staging_ns(double budget_ms);
 /// A copy of so many bytes by the system (process_vm_readv), within a core's cache. 0: it is forbidden.
 double peer_copy_ns(std::size_t bytes, double budget_ms);
 

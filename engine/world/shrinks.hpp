@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The shrinks of one communicator, as threads and other processes see them: how the ranks of this process take part is shrink_rounds', and, between
-// processes, who is left job_links' (actors/ports/link/shrink_desk.hpp). In one process what its ranks say is the answer.
+// processes, who is left job_links' (actors/ports/link/shrink_agreements.hpp). In one process what its ranks say is the answer.
 
 #include <cstdint>
 #include <map>

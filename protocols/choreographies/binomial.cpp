@@ -48,7 +48,7 @@ node node_of(int ranks, rank_t root, rank_t rank) {
 }
 
 /// Deepest subtree first, as it takes longest.
-score broadcast(const stage& on) {
+score broadcast(const setup& on) {
   score_builder s{on, "binomial", 1};
   for (rank_t r = 0; r < on.ranks; ++r) {
     auto me = s.lane(r);
@@ -66,7 +66,7 @@ score broadcast(const stage& on) {
 }
 
 /// Smallest subtree first: it is ready first, and the sum stays a contiguous range of ranks.
-score reduce(const stage& on) {
+score reduce(const setup& on) {
   score_builder s{on, "binomial", 1};
   for (rank_t r = 0; r < on.ranks; ++r) {
     const auto [parent, size, children] = node_of(on.ranks, on.root, r);
@@ -91,7 +91,7 @@ cells subtree_scratch(score_builder& s, rank_t rank, int size) {
   return all;
 }
 
-score gather(const stage& on) {
+score gather(const setup& on) {
   score_builder s{on, "binomial", 1};
   for (rank_t r = 0; r < on.ranks; ++r) {
     const auto [parent, size, children] = node_of(on.ranks, on.root, r);
@@ -112,7 +112,7 @@ score gather(const stage& on) {
   return s.finish();
 }
 
-score scatter(const stage& on) {
+score scatter(const setup& on) {
   score_builder s{on, "binomial", 1};
   for (rank_t r = 0; r < on.ranks; ++r) {
     auto [parent, size, children] = node_of(on.ranks, on.root, r);
@@ -136,7 +136,7 @@ score scatter(const stage& on) {
 
 /// Up the tree of rank 0, and down again: 2(n − 1) messages, where dissemination has n ⌈log2 n⌉ in half as many rounds. Better where
 /// many ranks share few cores.
-score barrier(const stage& on) {
+score barrier(const setup& on) {
   score_builder s{on, "binomial", 1};
   for (rank_t r = 0; r < on.ranks; ++r) {
     auto me = s.lane(r);
@@ -246,13 +246,13 @@ private:
   std::vector<cells> partial_;
 };
 
-score scan(const stage& on) {
+score scan(const setup& on) {
   score_builder s{on, "binomial", 1};
   for (rank_t r = 0; r < on.ranks; ++r) prefix_tree{s, r}.perform(true);
   return s.finish();
 }
 
-score exscan(const stage& on) {
+score exscan(const setup& on) {
   score_builder s{on, "binomial", 1};
   for (rank_t r = 0; r < on.ranks; ++r) prefix_tree{s, r}.perform(false);
   return s.finish();

@@ -15,7 +15,7 @@ namespace bruck_scores {
 namespace {
 using namespace notation;
 
-std::string refuses(const stage& on) {
+std::string refuses(const setup& on) {
   if (on.uniform) return {};
   return "bruck packs blocks of different ranks into one message and so needs blocks of one size; use pairwise, "
          "direct_full_mesh or staged_pairwise for blocks of different sizes";
@@ -28,7 +28,7 @@ std::int32_t scratch_row(score_builder& s, rank_t r, int count) {
   return first;
 }
 
-score write(const stage& on) {
+score write(const setup& on) {
   const int n = on.ranks;
   score_builder s{on, "bruck", 1};
   for (rank_t r = 0; r < n; ++r) {

@@ -82,7 +82,7 @@ tree_node place_of(int which, rank_t r, const hierarchy& where) {
   return node;
 }
 
-score all_reduce(const stage& on) {
+score all_reduce(const setup& on) {
   const hierarchy where{on.placement};
   score_builder s{on, "chained_double_tree", 2};
   for (rank_t r = 0; r < on.ranks; ++r)
@@ -94,7 +94,7 @@ score all_reduce(const stage& on) {
   return s.finish();
 }
 
-std::string refuses(const stage& on) {
+std::string refuses(const setup& on) {
   if (std::string why = needs_places(on); !why.empty()) return why;
   const hierarchy where{on.placement};
   if (where.servers() < 2) return "on one server it would be a chain of all ranks; it needs at least two servers";

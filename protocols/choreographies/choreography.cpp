@@ -65,7 +65,7 @@ std::string what_is_wrong(const choreography& which) {
   if (which.collectives.empty()) return "it offers no collective";
   if (which.refuses == nullptr) return "it has no function `refuses`";
   for (const offer& each : which.collectives)
-    if (static_cast<score (*)(const stage&)>(each.write) == nullptr)
+    if (static_cast<score (*)(const setup&)>(each.write) == nullptr)
       return "it has no function that writes " + std::string{name(static_cast<collective>(each.what))};
   return {};
 }
@@ -102,12 +102,12 @@ const choreography* find_choreography(std::string_view name) {
   return found == all.end() ? nullptr : *found;
 }
 
-score choreography::write(const stage& on) const {
+score choreography::write(const setup& on) const {
   if (on.ranks == 1) return choreographies::alone(on, name);
   return std::find(collectives.begin(), collectives.end(), on.what)->write(on);
 }
 
-std::string refusal(const choreography& which, const stage& on) {
+std::string refusal(const choreography& which, const setup& on) {
   const auto offered = which.collectives;
   if (std::find(offered.begin(), offered.end(), on.what) == offered.end()) {
     std::string text = std::string{which.name} + " does not offer " + std::string{name(on.what)} + "; it offers";
@@ -123,7 +123,7 @@ std::string refusal(const choreography& which, const stage& on) {
   return which.refuses(on);
 }
 
-score write_score(const choreography& which, const stage& on) {
+score write_score(const choreography& which, const setup& on) {
   // Whoever lists candidates says "it" behind their names.
   if (const std::string why = refusal(which, on); !why.empty())
     throw error(errc::unsupported, why.starts_with("it ") ? std::string{which.name} + why.substr(2) : why);

@@ -15,7 +15,7 @@ namespace troupe {
 struct score_tally;
 
 /// Everything that a choreography may depend on. Never the message's size.
-struct stage {
+struct setup {
   collective what = collective::all_reduce;
   int ranks = 1;
   rank_t root = 0;
@@ -33,14 +33,14 @@ struct stage {
   /// Not null: steps are counted there instead of written (tally_of), and the score has none.
   score_tally* counted = nullptr;
 };
-/// A stage on a flat layout.
-TROUPE_API stage flat_stage(collective what, int ranks, rank_t root = 0, bool in_place = false, bool uniform = true);
+/// A setup on a flat layout.
+TROUPE_API setup flat_setup(collective what, int ranks, rank_t root = 0, bool in_place = false, bool uniform = true);
 
 /// A collective and the function that writes its score.
 struct offer {
   required<collective> what;
   /// @pre on.what is `what`, on.ranks > 1, and the choreography does not refuse.
-  required<score (*)(const stage& on)> write;
+  required<score (*)(const setup& on)> write;
   constexpr operator collective() const { return what; }
 };
 
@@ -49,10 +49,10 @@ struct choreography {
   std::string_view summary;  ///< one line for `troupe list`
   std::string_view source;   ///< paper or page it comes from
   std::span<const offer> collectives;
-  /// Empty when `on` can be staged, else one sentence that says why not. @pre `on.what` is among `collectives`.
-  std::string (*refuses)(const stage& on);
+  /// Empty when it can be written for `on`, else one sentence that says why not. @pre `on.what` is among `collectives`.
+  std::string (*refuses)(const setup& on);
   /// @pre `on.what` is among `collectives`, and refuses(on) is empty.
-  score write(const stage& on) const;
+  score write(const setup& on) const;
 };
 
 /// All built-in choreographies, in the order of the documentation, then those that were registered. Thread-safe.
@@ -65,8 +65,8 @@ TROUPE_API bool is_built_in(const choreography& which);
 /// nullptr if there is none of that name.
 TROUPE_API const choreography* find_choreography(std::string_view name);
 /// Why `which` cannot do `on` ("does not offer broadcast", …), empty if it can.
-TROUPE_API std::string refusal(const choreography& which, const stage& on);
+TROUPE_API std::string refusal(const choreography& which, const setup& on);
 /// Calls `write` and returns the score; throws error(unsupported) with the refusal.
-TROUPE_API score write_score(const choreography& which, const stage& on);
+TROUPE_API score write_score(const choreography& which, const setup& on);
 
 }  // namespace troupe

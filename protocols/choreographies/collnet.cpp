@@ -49,7 +49,7 @@ void spread_share(score_builder& s, const hierarchy& where, int server, int inde
   }
 }
 
-score direct(const stage& on) {
+score direct(const setup& on) {
   const hierarchy where{on.placement};
   const int shares = where.size_of(0), servers = where.servers();
   score_builder s{on, "collnet_direct", shares};
@@ -89,7 +89,7 @@ void chain_down(score_builder& s, const hierarchy& where, int server, int c, int
   }
 }
 
-score chain(const stage& on) {
+score chain(const setup& on) {
   const hierarchy where{on.placement};
   const int shares = std::min(where.size_of(0), most_planes), servers = where.servers();
   score_builder s{on, "collnet_chain", shares};
@@ -104,7 +104,7 @@ score chain(const stage& on) {
   return s.finish();
 }
 
-std::string refuses_chain(const stage& on) {
+std::string refuses_chain(const setup& on) {
   if (std::string why = needs_reduction_between(on); !why.empty()) return why;
   if (std::string why = needs_equal_servers(on); !why.empty()) return why;
   const hierarchy where{on.placement};
@@ -112,7 +112,7 @@ std::string refuses_chain(const stage& on) {
   return lanes_fit(on, 2 + 4 * std::min(where.size_of(0), most_planes)) ? "" : "more lanes than a verifier can take";
 }
 
-std::string refuses_direct(const stage& on) {
+std::string refuses_direct(const setup& on) {
   if (std::string why = refuses_chain(on); !why.empty()) return why;
   const int cards = hierarchy{on.placement}.size_of(0);
   if (cards <= most_direct_ranks) return {};

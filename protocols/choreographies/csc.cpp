@@ -7,7 +7,7 @@
 // block and every slice (cells that may differ in size, parts of a block or blocks of a v-collective, cannot share one).
 // CSC-RS reduces in L0, in the order r, r+1, …, wrapping round. all_reduce is CSC-RS and CSC-AG on the block's n parts.
 //
-// CSC-AG can fetch up to three blocks at once where they lie beside each other in L2 (stage::contiguous; spec 1, "dynamic block size"): one
+// CSC-AG can fetch up to three blocks at once where they lie beside each other in L2 (setup::contiguous; spec 1, "dynamic block size"): one
 // command instead of three, for blocks that are small enough to be in L0 together.
 //
 // No sync at the end: every slice has its own cells of L2. Whoever owns the segment keeps it until all ranks have finished.
@@ -82,7 +82,7 @@ private:
   std::int32_t room_ = -1;
 };
 
-score all_gather(const stage& on) {
+score all_gather(const setup& on) {
   score_builder s{on, "csc", 1};
   for (rank_t block = 0; block < on.ranks; ++block) s.l2_block(block);
   for (rank_t r = 0; r < on.ranks; ++r) {
@@ -106,7 +106,7 @@ score all_gather(const stage& on) {
 
 /// reduce_scatter and all_reduce. L2 has a row of n cells for every rank's input; the rank's own share, which nobody else
 /// reads, is not published: its cell later takes the sum.
-score reduce(const stage& on) {
+score reduce(const setup& on) {
   const int n = on.ranks;
   const bool all = on.what == collective::all_reduce;
   score_builder s{on, "csc", all ? n : 1};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Direct full mesh (spec 4, "DirectFullMesh"): every rank exchanges with every other directly, in rounds of C = stage::streams
+// Direct full mesh (spec 4, "DirectFullMesh"): every rank exchanges with every other directly, in rounds of C = setup::streams
 // peers, nearest first and both sides at once: round 0 is ±1, ±2; round 1 is ±3, ±4; … (C = 4), ⌈(p−1)/C⌉ rounds in all.
 //
 //   lane 0        the main stream: local copies and folding; it tells the streams to start and notices when a round drains
@@ -10,7 +10,7 @@
 // with a control stream of their own that does for them what the main stream does: the ranks of the servers next to it first, both sides at once.
 //
 //   ZCopy   straight between the user buffers. No stream has two rounds on the wire, and nothing is copied.
-//   BCopy   (stage::through_scratch) through a buffer of given size, of which each stream has a block of two halves, as in HCCL's source.
+//   BCopy   (setup::through_scratch) through a buffer of given size, of which each stream has a block of two halves, as in HCCL's source.
 //           Inside a server a peer reads what is for it out of a half, straight into its own user buffer. The halves take turns, round by round:
 //           while one is read, a lane of local copies fills the other one with what goes in the next round. Ack says that a peer takes part in
 //           the round, DataSignal that it has read. Between servers one half sends and the other one receives, and a stream does one thing
@@ -58,7 +58,7 @@ constexpr int most_rdma_streams = 4, least_rdma_streams = 2;
 /// Of a whole score.
 class full_mesh {
 public:
-  explicit full_mesh(const stage& on)
+  explicit full_mesh(const setup& on)
       : where_(on.placement.size() == on.ranks && on.placement.uniform() ? on.placement : layout::flat(on.ranks)) {
     const int cards = where_.size_of(0), servers = where_.servers();
     mesh inside, between;
@@ -285,7 +285,7 @@ void all_reduce(score_builder& s, const full_mesh& all, rank_t r) {
 }
 
 template <void (*part_of)(score_builder&, const full_mesh&, rank_t)>
-score of_all(const stage& on) {
+score of_all(const setup& on) {
   score_builder s{on, "direct_full_mesh", block_count(on.what, on.ranks) == 1 ? on.ranks : 1};
   const full_mesh all{on};
   for (rank_t r = 0; r < on.ranks; ++r) part_of(s, all, r);

@@ -24,7 +24,7 @@ namespace {
 
 using namespace notation;
 
-score all_reduce(const stage& on) {
+score all_reduce(const setup& on) {
   score_builder s{on, "double_binary_tree", 2};
   for (rank_t r = 0; r < on.ranks; ++r)
     for (int t = 0; t < 2; ++t) {
@@ -36,7 +36,7 @@ score all_reduce(const stage& on) {
   return s.finish();
 }
 
-score broadcast(const stage& on) {
+score broadcast(const setup& on) {
   score_builder s{on, "double_binary_tree", 2};
   for (rank_t r = 0; r < on.ranks; ++r)
     for (int t = 0; t < 2; ++t) {
@@ -46,7 +46,7 @@ score broadcast(const stage& on) {
   return s.finish();
 }
 
-score reduce(const stage& on) {
+score reduce(const setup& on) {
   score_builder s{on, "double_binary_tree", 2};
   for (rank_t r = 0; r < on.ranks; ++r)
     for (int t = 0; t < 2; ++t) {

@@ -148,14 +148,14 @@ inline std::vector<step_ref> reduce_between(fabric_writer& network, const hierar
 }
 
 /// A sentence about a layout whose switches in servers do not reduce; empty if they do. A single rank needs none.
-inline std::string needs_reduction_inside(const stage& on) {
+inline std::string needs_reduction_inside(const setup& on) {
   if (on.placement.reduces_inside() || on.ranks == 1) return {};
   return "it lets the switch inside a server reduce, and no server of the layout " + on.placement.to_string() +
          " has one that does; where there is one, say so behind the layout, as in \"1x8:inside\", or alone, "
          "\":inside\"";
 }
 /// The same of the network.
-inline std::string needs_reduction_between(const stage& on) {
+inline std::string needs_reduction_between(const setup& on) {
   if (on.placement.reduces_between() || on.ranks == 1) return {};
   return "it lets the network between servers reduce, and that of the layout " + on.placement.to_string() +
          " does not; where it does, say so behind the layout, as in \"2x8:between\", or alone, \":between\"";

@@ -17,14 +17,14 @@ namespace fused_scores {
 namespace {
 using namespace notation;
 
-std::string refuses(const stage& on) {
+std::string refuses(const setup& on) {
   if (on.in_place && (traits_of(on.what).v == v_counts::every_pair || traits_of(on.what).root == root_role::sink))
     return "fused reads inputs while it writes outputs: " + std::string{name(on.what)} + " must be out of place";
   return refuses_far(on);
 }
 
 /// Folds everybody's input[share] in rank order into `sum`.
-void fold(lane_writer& me, const stage& on, rank_t share, cells sum) {
+void fold(lane_writer& me, const setup& on, rank_t share, cells sum) {
   me.copy(input.of(0)[share], sum);
   for (rank_t q = 1; q < on.ranks; ++q) me.reduce(input.of(q)[share], sum);
 }
@@ -65,7 +65,7 @@ void all_to_all(score_builder& s, lane_writer& me, rank_t r) {
 }
 
 template <share_writer share_of>
-score of_all(const stage& on) {
+score of_all(const setup& on) {
   return write_shares(on, "fused", share_of);
 }
 

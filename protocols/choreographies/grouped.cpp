@@ -4,7 +4,7 @@
 //   servers       at the distances 0, n/2, 1, −1, n/2 − 1, −(n/2 − 1), 2, …, each once: to the server so far ahead, from the one as far behind
 //   their ranks   at each of these, step by step: to the local index so far ahead of one's own, from the one as far behind
 //   channels      a server at distance d is met on channel d, and one more for every eight steps; on a single server step s on channel s
-// So in every step each rank sends one message and receives one, and those to the other servers are spread over all of them. Channels are lanes, stage::streams of
+// So in every step each rank sends one message and receives one, and those to the other servers are spread over all of them. Channels are lanes, setup::streams of
 // them, which go side by side; NCCL has up to eight steps of a channel under way at once, where a lane here performs one after the other.
 // Servers of different sizes have as many steps as the largest; who has nobody to meet in one leaves it out.
 
@@ -78,14 +78,14 @@ private:
   std::vector<char> begun_;  ///< by channel
 };
 
-score write(const stage& on) {
+score write(const setup& on) {
   const hierarchy where{on.placement};
   score_builder s{on, "grouped", 1};
   for (rank_t r = 0; r < on.ranks; ++r) member{s, where, r}.write();
   return s.finish();
 }
 
-std::string refuses(const stage& on) {
+std::string refuses(const setup& on) {
   if (std::string why = needs_places(on); !why.empty()) return why;
   return lanes_fit(on, on.streams) ? "" : "more lanes than a verifier can take";
 }

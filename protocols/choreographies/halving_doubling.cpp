@@ -56,7 +56,7 @@ std::vector<range> halve(lane_writer& me, const folded_cube& cube, rank_t r, cel
   return trail;
 }
 
-score all_reduce(const stage& on) {
+score all_reduce(const setup& on) {
   const folded_cube cube{on.ranks};
   score_builder s{on, "halving_doubling", cube.corners()};
   for (rank_t r = 0; r < on.ranks; ++r) {
@@ -82,7 +82,7 @@ score all_reduce(const stage& on) {
 
 /// As all_reduce, but on the way back only the one of a pair that is nearer to the root receives: a binomial
 /// gather.
-score reduce(const stage& on) {
+score reduce(const setup& on) {
   const folded_cube cube{on.ranks, on.root};
   score_builder s{on, "halving_doubling", cube.corners()};
   for (rank_t r = 0; r < on.ranks; ++r) {
@@ -116,7 +116,7 @@ range blocks_of(const folded_cube& cube, int first, int count) {
 /// Distance halving: a rank works on the blocks of an ever smaller aligned sub-cube that it lies in. The
 /// caller's input is not written, not even in place, but for the own block: sums of several blocks are in
 /// scratch.
-score reduce_scatter(const stage& on) {
+score reduce_scatter(const setup& on) {
   const folded_cube cube{on.ranks};
   score_builder s{on, "halving_doubling", 1};
   for (rank_t r = 0; r < on.ranks; ++r) {
@@ -152,7 +152,7 @@ score reduce_scatter(const stage& on) {
 }
 
 /// The way back alone, with doubling distance: pairs exchange all the blocks they have.
-score all_gather(const stage& on) {
+score all_gather(const setup& on) {
   const folded_cube cube{on.ranks};
   score_builder s{on, "halving_doubling", 1};
   for (rank_t r = 0; r < on.ranks; ++r) {

@@ -511,7 +511,7 @@ void all_to_all(score_builder& s, const standpoint& at) {
 }
 
 template <void (*part_of)(score_builder&, const standpoint&), between how = between::ring>
-score of_all(const stage& on) {
+score of_all(const setup& on) {
   constexpr std::string_view names[] = {"hierarchical", "hierarchical_hd", "hierarchical_nhr", "hierarchical_nb"};
   const nested_groups groups{on.placement};
   score_builder s{on, names[static_cast<std::size_t>(how)], block_count(on.what, on.ranks) == 1 ? on.ranks : 1};
@@ -530,7 +530,7 @@ constexpr offer offered_by[] = {{collective::all_gather, of_all<all_gather, how>
                                 {collective::all_reduce, of_all<all_reduce, how>}};
 
 /// One server, or one card in each of servers without groups, is a case of others.
-std::string needs_two_levels(const stage& on) {
+std::string needs_two_levels(const setup& on) {
   if (std::string why = needs_equal_servers(on); !why.empty()) return why;
   const nested_groups groups{on.placement};
   const int servers = hierarchy{on.placement}.servers();

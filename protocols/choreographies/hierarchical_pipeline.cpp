@@ -5,7 +5,7 @@
 //   lanes 1 … m   inside the server: card i sends in lane 1 + i, to all others, and receives from card j in lane 1 + j. A block that
 //                 the ring has just delivered goes out here while the ring is already busy with the next; the own block goes
 //                 first. No send waits for a receive, so a server whose wires are slow to answer pays their latency once.
-//   lanes above   all_to_all has no ring between servers but exchanges with every distance, stage::streams of them at once. Nobody
+//   lanes above   all_to_all has no ring between servers but exchanges with every distance, setup::streams of them at once. Nobody
 //                 sends in the lane that it receives in (spread, below); a distance sets out when the one `streams` before has
 //                 arrived.
 //
@@ -183,7 +183,7 @@ void all_reduce(score_builder& s, const standpoint& at) {
 }
 
 template <void (*part_of)(score_builder&, const standpoint&)>
-score of_all(const stage& on) {
+score of_all(const setup& on) {
   const hierarchy h{on.placement};
   const rings by{h};
   score_builder s{on, "hierarchical_pipeline", block_count(on.what, on.ranks) == 1 ? on.ranks : 1};

@@ -175,15 +175,15 @@ private:
   int between_servers_ = 0;
 };
 
-/// Empty if the layout places exactly the stage's ranks.
-inline std::string needs_places(const stage& on) {
+/// Empty if the layout places exactly the setup's ranks.
+inline std::string needs_places(const setup& on) {
   if (on.placement.size() == on.ranks) return {};
   return "the layout has places for " + std::to_string(on.placement.size()) + " ranks, the communicator has " +
          std::to_string(on.ranks);
 }
 
 /// Empty if, besides, every server holds the same number of ranks.
-inline std::string needs_equal_servers(const stage& on) {
+inline std::string needs_equal_servers(const setup& on) {
   if (std::string why = needs_places(on); !why.empty()) return why;
   if (on.placement.uniform()) return {};
   return "the servers hold different numbers of ranks, so some ranks have no partner of the same index in every "

@@ -84,7 +84,7 @@ private:
 
 enum class joined_by { nobody, network, tree };
 
-score all_reduce_by(const stage& on, std::string_view name, joined_by how) {
+score all_reduce_by(const setup& on, std::string_view name, joined_by how) {
   const hierarchy where{on.placement};
   const int shares = where.size_of(0), servers = where.servers(), planes = planes_of(shares);
   score_builder s{on, name, shares};
@@ -117,15 +117,15 @@ score all_reduce_by(const stage& on, std::string_view name, joined_by how) {
 // The board's memory is the switch, its units are the switch's lanes (direct_program.hpp), and whoever is there performs them. A head's load-reduce
 // reads its share where each rank has it, its own first, and its multicast store writes the sum where each wants it: in one pass of the kernel, with
 // nothing in between, and nothing is sent but the syncs. Between processes the shares are read and written where all map them, or by way of
-// stages there (direct_board.hpp): a rank writes what it gives once, and reads what it gets once.
+// staging buffers there (direct_board.hpp): a rank writes what it gives once, and reads what it gets once.
 
-void load_reduce(lane_writer& me, const stage& on, rank_t head, cells share, cells sum) {
+void load_reduce(lane_writer& me, const setup& on, rank_t head, cells share, cells sum) {
   const auto of = [share](rank_t r) { return cells{share.buffer, r, share.first, share.count, share.blocks}; };
   me.copy(of(head), sum);
   for (int i = 1; i < on.ranks; ++i) me.reduce(of((head + i) % on.ranks), sum);
 }
 
-void multicast_store(lane_writer& me, const stage& on, rank_t head, cells what, cells target) {
+void multicast_store(lane_writer& me, const setup& on, rank_t head, cells what, cells target) {
   for (int i = 1; i < on.ranks; ++i)
     me.copy(what, cells{target.buffer, (head + i) % on.ranks, target.first, target.count, target.blocks});
 }
@@ -143,20 +143,20 @@ void all_gather_share(score_builder& s, lane_writer& me, rank_t head) {
 }
 
 template <share_writer share_of>
-score by_heads_on_board(const stage& on) {
+score by_heads_on_board(const setup& on) {
   return write_shares(on, "nvls", share_of);
 }
 
 // -- by messages ------------------------------------------------------------------------------------------------------
 
-score all_reduce(const stage& on) {
+score all_reduce(const setup& on) {
   if (on.on_board) return by_heads_on_board<all_reduce_share>(on);
   return all_reduce_by(on, "nvls", hierarchy{on.placement}.servers() > 1 ? joined_by::network : joined_by::nobody);
 }
 
-score all_reduce_tree(const stage& on) { return all_reduce_by(on, "nvls_tree", joined_by::tree); }
+score all_reduce_tree(const setup& on) { return all_reduce_by(on, "nvls_tree", joined_by::tree); }
 
-score reduce_scatter(const stage& on) {
+score reduce_scatter(const setup& on) {
   if (on.on_board) return by_heads_on_board<reduce_scatter_share>(on);
   const hierarchy where{on.placement};
   score_builder s{on, "nvls", 1};
@@ -170,7 +170,7 @@ score reduce_scatter(const stage& on) {
   return s.finish();
 }
 
-score all_gather(const stage& on) {
+score all_gather(const setup& on) {
   if (on.on_board) return by_heads_on_board<all_gather_share>(on);
   const hierarchy where{on.placement};
   score_builder s{on, "nvls", 1};
@@ -184,7 +184,7 @@ score all_gather(const stage& on) {
   return s.finish();
 }
 
-std::string refuses(const stage& on) {
+std::string refuses(const setup& on) {
   if (std::string why = needs_reduction_inside(on); !why.empty()) return why;
   if (std::string why = needs_equal_servers(on); !why.empty()) return why;
   const hierarchy where{on.placement};
@@ -198,7 +198,7 @@ std::string refuses(const stage& on) {
   return lanes_fit(on, 2 * (2 + 3 * planes_of(where.size_of(0)))) ? "" : "more lanes than a verifier can take";
 }
 
-std::string refuses_tree(const stage& on) {
+std::string refuses_tree(const setup& on) {
   if (std::string why = needs_reduction_inside(on); !why.empty()) return why;
   if (std::string why = needs_equal_servers(on); !why.empty()) return why;
   const hierarchy where{on.placement};

@@ -141,7 +141,7 @@ void exscan(score_builder& s, lane_writer& me, rank_t r) {
 }
 
 template <void (*part_of)(score_builder&, lane_writer&, rank_t)>
-score of_all(const stage& on) {
+score of_all(const setup& on) {
   score_builder s{on, "one_shot", 1};
   for (rank_t r = 0; r < on.ranks; ++r) {
     auto me = s.lane(r);

@@ -4,7 +4,7 @@
 //
 //   ZCopy   straight between the user buffers. A message is a reference to the sender's cells: the receive is performed when the receiver is
 //           ready and has taken the data when it ends, and the credit it gives back says so. That is the whole handshake, without a step.
-//   BCopy   (stage::through_scratch) user → staging → peer's staging → user, with HCCL's handshake in every step, each a token:
+//   BCopy   (setup::through_scratch) user → staging → peer's staging → user, with HCCL's handshake in every step, each a token:
 //             Ack          to the peer behind: my landing cell is free
 //             Async        the data, to the peer ahead
 //             DataSignal   to the peer ahead: the data are there; in a lane of its own, so that one credit is enough
@@ -109,7 +109,7 @@ private:
   step_ref picked_up_[2], emptied_[2];  ///< what the cells' use two steps ago ended with
 };
 
-score write(const stage& on) {
+score write(const setup& on) {
   score_builder s{on, "pairwise", 1};
   for (rank_t r = 0; r < on.ranks; ++r) {
     if (on.through_scratch) {

@@ -53,7 +53,7 @@ std::int32_t scratch_row(score_builder& s, rank_t r, const tree_rounds& of, int 
   return first;
 }
 
-score all_gather(const stage& on) {
+score all_gather(const setup& on) {
   const tree_rounds tree{on.ranks};
   score_builder s{on, "pat", 1};
   for (rank_t r = 0; r < on.ranks; ++r) {
@@ -80,7 +80,7 @@ score all_gather(const stage& on) {
   return s.finish();
 }
 
-score reduce_scatter(const stage& on) {
+score reduce_scatter(const setup& on) {
   const tree_rounds tree{on.ranks};
   score_builder s{on, "pat", 1};
   for (rank_t r = 0; r < on.ranks; ++r) {

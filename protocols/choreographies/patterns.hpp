@@ -18,17 +18,17 @@
 
 namespace troupe::choreographies {
 
-/// `choreography::refuses` of those that can be staged everywhere.
-inline std::string refuses_nothing(const stage&) { return {}; }
+/// `choreography::refuses` of those that can be written for every setup.
+inline std::string refuses_nothing(const setup&) { return {}; }
 
 /// The same of those that work in memory that all ranks reach.
-inline std::string refuses_apart(const stage& on) {
+inline std::string refuses_apart(const setup& on) {
   const std::string why = reach_map{on.placement}.why_apart();
   return why.empty() ? why : "it works in memory that all ranks share, and " + why;
 }
 
 /// The same of those that only work on each other's buffers.
-inline std::string refuses_far(const stage& on) {
+inline std::string refuses_far(const setup& on) {
   const std::string why = reach_map{on.placement}.why_no_buffers();
   return why.empty() ? why : "it works on other ranks' buffers, and " + why;
 }
@@ -37,7 +37,7 @@ using share_writer = void (*)(score_builder&, lane_writer&, rank_t);
 
 /// Ranks meet, each does a share straight on everybody's buffers, and they meet again. A share is a rank's block, or, of one block, as much of it as makes at most
 /// sixteen shares: the board cuts long ones itself.
-inline score write_shares(const stage& on, std::string_view name, share_writer share_of) {
+inline score write_shares(const setup& on, std::string_view name, share_writer share_of) {
   constexpr int most_shares = 16;
   const bool one_block = block_count(on.what, on.ranks) == 1;
   const int shares = one_block ? std::min(on.ranks, most_shares) : on.ranks;
@@ -52,14 +52,14 @@ inline score write_shares(const stage& on, std::string_view name, share_writer s
 }
 
 /// What every collective is for a single rank: its input is its output, if it has both.
-inline score alone(const stage& on, std::string_view name) {
+inline score alone(const setup& on, std::string_view name) {
   score_builder s{on, name, 1};
   if (shares_buffers(on.what, 1, 0, 0)) s.lane(0).copy_own(notation::input.all(), notation::output.all());
   return s.finish();
 }
 
 /// Can a verifier take `lanes` lanes of every rank?
-inline bool lanes_fit(const stage& on, int lanes) { return static_cast<std::int64_t>(on.ranks) * lanes <= most_lanes; }
+inline bool lanes_fit(const setup& on, int lanes) { return static_cast<std::int64_t>(on.ranks) * lanes <= most_lanes; }
 
 /// Lanes of an exchange in which each of n sends to the one `shift` ahead, so that nobody sends in the lane in which it receives: there its
 /// send would wait for the receive before. Who sends to whom makes circles; along one, lanes 0 and 1 take turns, and the last of an odd
@@ -83,7 +83,7 @@ inline int spread_lane(int n, int from, int shift) {
 /// once.
 class ring_order {
 public:
-  explicit ring_order(const stage& on) : at_(static_cast<std::size_t>(on.ranks)) {
+  explicit ring_order(const setup& on) : at_(static_cast<std::size_t>(on.ranks)) {
     std::iota(at_.begin(), at_.end(), 0);
     if (on.placement.is_grid() || on.placement.size() != on.ranks) return;  // ranks of a grid lie side by side already
     at_.clear();

@@ -18,7 +18,7 @@ struct choreography_list {
   const choreography* const* begin;
   std::size_t count;
 
-  static constexpr std::array<std::size_t, 4> wanted_sizes{sizeof(score), sizeof(step), sizeof(stage),
+  static constexpr std::array<std::size_t, 4> wanted_sizes{sizeof(score), sizeof(step), sizeof(setup),
                                                            sizeof(choreography)};
 };
 
@@ -30,6 +30,6 @@ struct choreography_list {
   }                                                                                                                    \
   extern "C" __attribute__((visibility("default"))) const troupe::choreography_list troupe_choreographies;             \
   const troupe::choreography_list troupe_choreographies = {                                                            \
-      {sizeof(troupe::score), sizeof(troupe::step), sizeof(troupe::stage), sizeof(troupe::choreography)},              \
+      {sizeof(troupe::score), sizeof(troupe::step), sizeof(troupe::setup), sizeof(troupe::choreography)},              \
       troupe_choreographies_here,                                                                                      \
       sizeof troupe_choreographies_here / sizeof *troupe_choreographies_here}

@@ -22,7 +22,7 @@ using namespace notation;
 /// A partner reads our sum at its own pace, and no later message to us says that it has. So a sum is never
 /// overwritten: every round has its own scratch cell, and the last one writes the output. Cheap, as messages
 /// are small.
-score all_reduce(const stage& on) {
+score all_reduce(const setup& on) {
   const folded_cube cube{on.ranks};
   score_builder s{on, "recursive_doubling", 1};
   for (rank_t r = 0; r < on.ranks; ++r) {
@@ -65,7 +65,7 @@ void pieces(int ranks, rank_t first, int count, Piece piece) {
 /// A power of two: in each round the pair at `distance` exchanges the aligned `distance` blocks that each
 /// has. Otherwise dissemination, as Bruck's: rank r has the blocks from r on, gives them to r − distance and
 /// gets as many from r + distance, but straight to their place, so nothing is rotated at the end.
-score all_gather(const stage& on) {
+score all_gather(const setup& on) {
   const int n = on.ranks;
   const bool pairs = std::has_single_bit(static_cast<unsigned>(n));
   score_builder s{on, "recursive_doubling", 1};
@@ -88,7 +88,7 @@ score all_gather(const stage& on) {
 /// CACM 29(12), 1986). One way only, so any number of ranks will do.
 ///
 /// As in all_reduce, a sum that was sent is not written again: one scratch cell a round, the last one writes the output.
-score scan(const stage& on) {
+score scan(const setup& on) {
   score_builder s{on, "recursive_doubling", 1};
   for (rank_t r = 0; r < on.ranks; ++r) {
     auto me = s.lane(r);
@@ -108,7 +108,7 @@ score scan(const stage& on) {
 
 /// The same rounds. What comes in is put to the left of the output; what is given on is the output with the own contribution behind
 /// it, as long as there is somebody above.
-score exscan(const stage& on) {
+score exscan(const setup& on) {
   score_builder s{on, "recursive_doubling", 1};
   for (rank_t r = 0; r < on.ranks; ++r) {
     auto me = s.lane(r);
@@ -132,7 +132,7 @@ score exscan(const stage& on) {
 
 /// Dissemination: after the round with `distance` a rank has heard, directly or not, of the 2 · distance
 /// ranks before it.
-score barrier(const stage& on) {
+score barrier(const setup& on) {
   score_builder s{on, "recursive_doubling", 1};
   for (rank_t r = 0; r < on.ranks; ++r) {
     auto me = s.lane(r);

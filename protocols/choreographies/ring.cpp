@@ -23,7 +23,7 @@ using namespace notation;
 
 /// 2k−1 steps: k−1 of reduce-scatter, k−1 of all-gather, joined in one. Part c sets out at position c and is
 /// complete at position c−1, after one trip round the ring.
-score all_reduce(const stage& on) {
+score all_reduce(const setup& on) {
   const ring_order ring{on};
   const int k = on.ranks;
   score_builder s{on, "ring", k};
@@ -40,7 +40,7 @@ score all_reduce(const stage& on) {
 
 /// k steps, and out of place a copy of the own block. Blocks keep their place in the output however large
 /// they are.
-score all_gather(const stage& on) {
+score all_gather(const setup& on) {
   const ring_order ring{on};
   const int k = on.ranks;
   score_builder s{on, "ring", 1};
@@ -55,7 +55,7 @@ score all_gather(const stage& on) {
 }
 
 /// k steps. The block of position p sets out at position p+1, so that it comes home complete.
-score reduce_scatter(const stage& on) {
+score reduce_scatter(const setup& on) {
   const ring_order ring{on};
   const int k = on.ranks;
   score_builder s{on, "ring", 1};
@@ -69,7 +69,7 @@ score reduce_scatter(const stage& on) {
 }
 
 /// The chain leads from the root round the ring to the root's predecessor.
-score broadcast(const stage& on) {
+score broadcast(const setup& on) {
   const ring_order ring{on};
   const int first = ring.position_of(on.root), last = first + on.ranks - 1;
   score_builder s{on, "ring", 1};
@@ -88,7 +88,7 @@ score broadcast(const stage& on) {
 }
 
 /// The chain leads from the root's successor round the ring to the root.
-score reduce(const stage& on) {
+score reduce(const setup& on) {
   const ring_order ring{on};
   const int last = ring.position_of(on.root), first = last - on.ranks + 1;
   score_builder s{on, "ring", 1};
@@ -102,7 +102,7 @@ score reduce(const stage& on) {
 }
 
 /// The chain leads from rank 0 to the last: a prefix is a left fold in rank order, whatever the layout.
-score scan(const stage& on) {
+score scan(const setup& on) {
   const int last = on.ranks - 1;
   score_builder s{on, "ring", 1};
   for (rank_t r = 0; r <= last; ++r) {
@@ -120,7 +120,7 @@ score scan(const stage& on) {
 }
 
 /// The same chain; what comes in is the result, and what goes on has the own contribution in it.
-score exscan(const stage& on) {
+score exscan(const setup& on) {
   const int last = on.ranks - 1;
   score_builder s{on, "ring", 1};
   for (rank_t r = 0; r <= last; ++r) {

@@ -105,7 +105,7 @@ private:
       passed_on_;  // destinations, by the index of the rank here that passes their blocks on
 };
 
-score write(const stage& on) {
+score write(const setup& on) {
   score_builder s{on, "staged_pairwise", 1};
   const hierarchy h{on.placement};
   std::vector<rank_t> everybody(static_cast<std::size_t>(on.ranks));

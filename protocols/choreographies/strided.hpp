@@ -245,7 +245,7 @@ class strided_scores {
   static cells of_output(int first, int count) { return notation::output.cells(first, count); }
   static cells of_input(int first, int count) { return notation::input.cells(first, count); }
 
-  static score all_gather(const stage& on) {
+  static score all_gather(const setup& on) {
     using namespace notation;
     const strided way{kind, on.ranks, false};
     score_builder s{on, kind.name, 1};
@@ -257,7 +257,7 @@ class strided_scores {
     return s.finish();
   }
 
-  static score all_reduce(const stage& on) {
+  static score all_reduce(const setup& on) {
     const strided way{kind, on.ranks, true};
     score_builder s{on, kind.name, on.ranks};
     for (rank_t r = 0; r < on.ranks; ++r) {
@@ -268,7 +268,7 @@ class strided_scores {
     return s.finish();
   }
 
-  static score broadcast(const stage& on) {
+  static score broadcast(const setup& on) {
     using namespace notation;
     const strided way{kind, on.ranks, true};
     score_builder s{on, kind.name, on.ranks};
@@ -281,7 +281,7 @@ class strided_scores {
     return s.finish();
   }
 
-  static score reduce_scatter(const stage& on);
+  static score reduce_scatter(const setup& on);
 
 public:
   static constexpr offer offered[] = {{collective::all_reduce, all_reduce},
@@ -292,7 +292,7 @@ public:
 
 /// The rounds of `strided` on whole blocks. What comes in is added up in scratch, the own block in the output.
 template <const strided_kind& kind>
-score strided_scores<kind>::reduce_scatter(const stage& on) {
+score strided_scores<kind>::reduce_scatter(const setup& on) {
   using namespace notation;
   const strided way{kind, on.ranks, false};
   score_builder s{on, kind.name, 1};

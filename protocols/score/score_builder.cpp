@@ -16,8 +16,8 @@ constexpr cells nothing{buffer_kind::none, self, 0, 0, false};
 std::size_t index(rank_t rank) { return static_cast<std::size_t>(rank); }
 }  // namespace
 
-stage flat_stage(collective what, int ranks, rank_t root, bool in_place, bool uniform) {
-  stage on;
+setup flat_setup(collective what, int ranks, rank_t root, bool in_place, bool uniform) {
+  setup on;
   on.what = what;
   on.ranks = ranks;
   on.root = root;
@@ -97,7 +97,7 @@ void lane_writer::copy_own(cells source, cells target) {
 
 // -- score_builder ----------------------------------------------------------------------------------------------------
 
-score_builder::score_builder(const stage& on, std::string_view choreography, int parts) : on_(on) {
+score_builder::score_builder(const setup& on, std::string_view choreography, int parts) : on_(on) {
   score_.choreography = choreography;
   score_.what = on.what;
   score_.ranks = on.ranks;
@@ -240,9 +240,9 @@ void score_builder::finish(score_tally& t) const {
   }
 }
 
-score_tally tally_of(const choreography& which, const stage& on) {
+score_tally tally_of(const choreography& which, const setup& on) {
   score_tally made;
-  stage counted = on;
+  setup counted = on;
   counted.counted = &made;
   which.write(counted);
   return made;

@@ -107,7 +107,7 @@ private:
 class TROUPE_API score_builder {
 public:
   /// @param parts cells per block (≥ 1).
-  score_builder(const stage& on, std::string_view choreography, int parts);
+  score_builder(const setup& on, std::string_view choreography, int parts);
 
   /// Lane `lane` of `rank`; lanes come into being when they are first named.
   lane_writer lane(rank_t rank, int lane = 0);
@@ -136,7 +136,7 @@ public:
   /// The place that `at` means for `rank`: wraps round, blocks to cells. Throws error(bad_score) if out of range.
   place resolve(rank_t rank, cells at) const;
 
-  const stage& on() const { return on_; }
+  const setup& on() const { return on_; }
   score& draft() { return score_; }
   /// The finished score. The builder is empty afterwards.
   score finish();
@@ -147,7 +147,7 @@ private:
   std::int32_t count_of(rank_t rank, const cells& at) const;
   void finish(score_tally& t) const;
 
-  stage on_;
+  setup on_;
   score score_;
   std::vector<std::int32_t> staged_;          ///< first scratch cell of the staged input per rank, −1 if not staged
   std::vector<score_tally::of_rank> counts_;  ///< per rank, where steps are counted

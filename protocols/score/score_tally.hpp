@@ -11,7 +11,7 @@
 
 namespace troupe {
 
-struct stage;
+struct setup;
 struct choreography;
 
 /// Syncs count as the tokens they are lowered to. Passes that change scores only add steps and messages, and leave the other numbers as
@@ -50,6 +50,6 @@ struct score_tally {
 };
 
 /// @pre the choreography is built in (others may do more with the builder than name steps) and does not refuse
-TROUPE_API score_tally tally_of(const choreography& which, const stage& on);
+TROUPE_API score_tally tally_of(const choreography& which, const setup& on);
 
 }  // namespace troupe

@@ -25,7 +25,7 @@ using namespace troupe::actors;
 namespace {
 
 score written(const char* name, collective what, int ranks, rank_t root = 0) {
-  return lower_syncs(write_score(*find_choreography(name), flat_stage(what, ranks, root)));
+  return lower_syncs(write_score(*find_choreography(name), flat_setup(what, ranks, root)));
 }
 
 /// Small packets, so that short messages have several.
@@ -50,7 +50,7 @@ void check_empty(offload_network& net, int nodes) {
 }
 
 /// Whether a NIC can perform it; and no choreography of cards.
-bool can(const choreography& who, const stage& on) {
+bool can(const choreography& who, const setup& on) {
   return refusal(who, on).empty() && offload::why_not_offloaded(lower_syncs(write_score(who, on)), {}).empty();
 }
 
@@ -79,9 +79,9 @@ TEST_CASE("offload nic: every collective of every choreography, on bytes") {
       for (const int ranks : {2, 5, 8})
         for (const std::size_t count : {std::size_t{1}, std::size_t{37}}) {
           const rank_t root = has_root(what) ? ranks - 1 : 0;
-          if (!can(*who, flat_stage(what, ranks, root))) continue;
+          if (!can(*who, flat_setup(what, ranks, root))) continue;
           INFO(who->name << " " << name(what) << ", " << ranks << " ranks, " << count << " elements");
-          const score s = lower_syncs(write_score(*who, flat_stage(what, ranks, root)));
+          const score s = lower_syncs(write_score(*who, flat_setup(what, ranks, root)));
           offloaded_call call{s, count, small()};
           if (is_reduction(what)) call.use_floats();
           offload_network net{ranks, small(), seed() + calls};
@@ -141,7 +141,7 @@ TEST_CASE("offload nic: lost, doubled and late, with little room and few counter
       const offer& of = who.collectives[random() % who.collectives.size()];
       const int ranks = 2 + static_cast<int>(random() % 9);
       const rank_t root = has_root(of) ? static_cast<rank_t>(random() % static_cast<unsigned>(ranks)) : 0;
-      if (!can(who, flat_stage(of, ranks, root))) continue;
+      if (!can(who, flat_setup(of, ranks, root))) continue;
       offload_config config = small();
       config.units = 1 + static_cast<int>(random() % 3);
       config.buffer_bytes = config.packet_bytes * (1 + random() % 12);
@@ -151,7 +151,7 @@ TEST_CASE("offload nic: lost, doubled and late, with little room and few counter
       const std::size_t count = random() % 200;
       INFO(who.name << " " << name(of) << ", " << ranks << " ranks, root " << root << ", " << count
                     << " elements, round " << round);
-      offloaded_call call{lower_syncs(write_score(who, flat_stage(of, ranks, root))), count, config};
+      offloaded_call call{lower_syncs(write_score(who, flat_setup(of, ranks, root))), count, config};
       if (is_reduction(of)) call.use_floats();
       offload_network net{ranks, config, random(), {0.1, 0.05, false}};
       // Some ranks come late: what was sent to them has to be asked for.

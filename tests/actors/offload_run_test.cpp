@@ -22,7 +22,7 @@ hardware tianhe(int ranks, bool offload, int jobs = 1) {
 
 virtual_outcome perform(const hardware& on, const char* choreography, collective what, std::size_t bytes,
                         virtual_options o = {}) {
-  const score s = lower_syncs(write_score(*find_choreography(choreography), flat_stage(what, on.ranks)));
+  const score s = lower_syncs(write_score(*find_choreography(choreography), flat_setup(what, on.ranks)));
   o.protocol = on.protocols.front();
   o.type = datatype::f64;
   return perform_by_nics(s, {bytes / 8, {}, {}, {}, 8}, on, o);

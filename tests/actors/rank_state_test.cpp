@@ -105,7 +105,7 @@ struct recording final : rank_outbox {
 plan_ptr plan_of(collective what, std::size_t count) {
   auto p = std::make_shared<plan>();
   p->notes = std::make_shared<const score>(
-      one_cell_per_step(lower_syncs(write_score(*find_choreography("recursive_doubling"), flat_stage(what, 2)))));
+      one_cell_per_step(lower_syncs(write_score(*find_choreography("recursive_doubling"), flat_setup(what, 2)))));
   p->count = count;
   p->work_type = what == collective::barrier ? datatype::u8 : datatype::i64;
   p->port = mailbox_plan{.agrees = true};
@@ -1299,7 +1299,7 @@ struct on_card {
   operation_ptr gather(std::size_t r) {
     auto p = std::make_shared<plan>();
     p->notes = std::make_shared<const score>(
-        lower_syncs(write_score(*find_choreography("csc"), flat_stage(collective::all_gather, 2))));
+        lower_syncs(write_score(*find_choreography("csc"), flat_setup(collective::all_gather, 2))));
     p->count = 1;
     p->work_type = datatype::i64;
     p->port = mailbox_plan{.agrees = true};

@@ -24,7 +24,7 @@ using namespace troupe::notation;
 
 namespace {
 
-score chain(const stage& on) {
+score chain(const setup& on) {
   score_builder s{on, "own_chain", 1};
   for (rank_t r = 0; r < on.ranks; ++r) {
     auto me = s.lane(r);
@@ -38,7 +38,7 @@ score chain(const stage& on) {
   }
   return s.finish();
 }
-std::string nothing(const stage&) { return {}; }
+std::string nothing(const setup&) { return {}; }
 
 constexpr std::array offers{offer{collective::broadcast, chain}};
 constexpr choreography own{"own_chain", "the root sends to everybody", "this test", offers, nothing};

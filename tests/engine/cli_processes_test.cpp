@@ -179,15 +179,17 @@ TEST_CASE("processes: explain says how data that others do not map gets to them,
   const auto of = [](const std::string& settings) {
     return run("explain all_reduce --ranks 4 --processes 2x2 --bytes 1M " + settings);
   };
-  check_says(of("--set engine.stages=always").out, "what others of a host do not map goes by stages (engine.stages)\n");
+  check_says(of("--set engine.stages=always").out,
+             "what others of a host do not map goes by staging buffers (engine.stages)\n");
   check_says(of("--set engine.transport=ucx").out, "hosts, through UCX");
   const json never = json::parse(of("--set engine.stages=never --json").out);
   CHECK(never["between_hosts"] == "sockets");
   // Where the system forbids processes to copy from each other there is one way.
   if (never["unmapped"] != "frames") {
     CHECK(never["unmapped"] == "system");
-    check_says(of("").out,
-               "goes by stages or is copied by the system, as the host's first process measures when it joins");
+    check_says(
+        of("").out,
+        "goes by staging buffers or is copied by the system, as the host's first process measures when it joins");
   }
   CHECK_FALSE(
       json::parse(run("explain all_reduce --ranks 2 --processes 2x1 --bytes 8 --json").out).contains("unmapped"));

@@ -83,7 +83,7 @@ TEST_CASE("critical path: every queue of a message, and the hops by name") {
   };
   // Rank 0 sends two messages at once: the second waits for up 0, and then for down 2, where rank 1's was sooner.
   using namespace notation;
-  score_builder s{flat_stage(collective::all_to_all, 3, 0, false, false), "queues", 1};
+  score_builder s{flat_setup(collective::all_to_all, 3, 0, false, false), "queues", 1};
   s.lane(1).to(2).send(input[2]);
   s.lane(0).to(1).send(input[1]);
   s.lane(0).to(2).send(input[2]);

@@ -52,7 +52,7 @@ score two_ranks(lane first, lane second) {
 
 double predicted(const std::string& name, collective what, int ranks, double block_bytes, cutting cut,
                  const machine_constants& m, int credits = 8) {
-  const score s = one_cell_per_step(lower_syncs(write_score(*find_choreography(name), flat_stage(what, ranks))));
+  const score s = one_cell_per_step(lower_syncs(write_score(*find_choreography(name), flat_setup(what, ranks))));
   return timing_sheet{s}.predict(block_bytes / s.parts, cut, credits, m);
 }
 
@@ -202,7 +202,7 @@ TEST_CASE("between hosts one small message is not cut in two") {
   const machine_constants m = tuning{}.through_actors(1, datatype::f32);
   const auto of = [&](const char* name) {
     const score s =
-        one_cell_per_step(lower_syncs(write_score(*find_choreography(name), flat_stage(collective::reduce, 2))));
+        one_cell_per_step(lower_syncs(write_score(*find_choreography(name), flat_setup(collective::reduce, 2))));
     return timing_sheet{s, &where}.predict(8.0 / s.parts, {}, 8, m);
   };
   CHECK(of("binomial") < of("double_binary_tree"));
@@ -263,7 +263,7 @@ TEST_CASE("no score takes less than its tally says") {
         for (const choreography* which : all_choreographies())
           for (const collective what : which->collectives)
             for (const int ranks : {2, 3, 8, 13}) {
-              const stage on = flat_stage(what, ranks);
+              const setup on = flat_setup(what, ranks);
               if (!is_built_in(*which) || !refusal(*which, on).empty()) continue;
               const score_tally tally = tally_of(*which, on);
               const score written = lower_syncs(which->write(on));
@@ -285,7 +285,7 @@ TEST_CASE("no score takes less than its tally says") {
 
 TEST_CASE("the bound is near where cores are few") {
   const machine_constants m = round_machine(1);
-  const stage on = flat_stage(collective::all_to_all, 16);
+  const setup on = flat_setup(collective::all_to_all, 16);
   const choreography& pairwise = *find_choreography("pairwise");
   const double least = least_of(tally_of(pairwise, on), 8, m).seconds();
   CHECK(least > 0.9 * timing_sheet{pairwise.write(on)}.predict(8, {1, 1}, 8, m));

@@ -46,7 +46,7 @@ TEST_CASE("steps of a score for many ranks are guessed to a tenth, whatever the 
                                 {"hierarchical_pipeline", collective::all_gather, layout::grid(300, 8)},
                                 {"hierarchical_pipeline", collective::all_reduce, layout::grid(40, 40)},
                                 {"chained_double_tree", collective::all_reduce, layout::grid(1000, 8)}}) {
-    stage on = flat_stage(c.what, c.placement.size());
+    setup on = flat_setup(c.what, c.placement.size());
     on.placement = c.placement;
     CAPTURE(c.choreography);
     CAPTURE(c.placement.to_string());
@@ -55,12 +55,12 @@ TEST_CASE("steps of a score for many ranks are guessed to a tenth, whatever the 
     const auto steps = static_cast<double>(tally_of(which, on).steps());
     CHECK(guessed_steps(which, on) == doctest::Approx(steps).epsilon(0.1));
   }
-  CHECK(guessed_steps(*find_choreography("ring"), flat_stage(collective::all_reduce, 512)) ==
+  CHECK(guessed_steps(*find_choreography("ring"), flat_setup(collective::all_reduce, 512)) ==
         -1);  // they are soon written
 }
 
 TEST_CASE("extent: ranks need memory, too, where each has few steps") {
-  const stage on = flat_stage(collective::all_reduce, 4096);
+  const setup on = flat_setup(collective::all_reduce, 4096);
   const choreography& tree = *find_choreography("double_binary_tree");
   CHECK(too_many_steps(tree, on, bytes_of_a_step, bytes_of_a_rank).empty());
   CHECK(too_many_steps(tree, on, 1, 1e12).find("takes about 4096") != std::string::npos);

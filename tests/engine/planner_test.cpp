@@ -90,7 +90,7 @@ engine_options with_file(const score_file& file) {
 }
 
 score written(const std::string& name, collective what, int ranks, rank_t root = 0) {
-  return write_score(*find_choreography(name), flat_stage(what, ranks, root));
+  return write_score(*find_choreography(name), flat_setup(what, ranks, root));
 }
 
 /// Elements of the largest slice that a rank's program has.
@@ -359,9 +359,9 @@ TEST_CASE("topology_stable is a left fold with every choreography") {
     if (std::count(which->collectives.begin(), which->collectives.end(), collective::all_reduce) == 0) continue;
     CAPTURE(which->name);
     planner p{with(std::string{which->name})};
-    if (!refusal(*which, flat_stage(collective::all_reduce, 8)).empty()) {
+    if (!refusal(*which, flat_setup(collective::all_reduce, 8)).empty()) {
       // A switch folds nothing.
-      stage reducing = flat_stage(collective::all_reduce, 8);
+      setup reducing = flat_setup(collective::all_reduce, 8);
       reducing.placement = layout::parse(which->name == "nvls" ? "1x8:inside" : "2x4:both");
       if (refusal(*which, reducing).empty() && !write_score(*which, reducing).switches.empty()) {
         CHECK_THROWS_WITH_AS(
@@ -372,7 +372,7 @@ TEST_CASE("topology_stable is a left fold with every choreography") {
     }
     for (const int ranks : {2, 3, 6, 8}) {
       // Some are for servers only.
-      const bool flat = refusal(*which, flat_stage(collective::all_reduce, ranks)).empty();
+      const bool flat = refusal(*which, flat_setup(collective::all_reduce, ranks)).empty();
       const auto made = p.plan_for(all_reduce_of(1000, datatype::f32, determinism::topology_stable),
                                    flat ? layout::flat(ranks) : layout::grid(2, ranks));
       CHECK(made->choreography == which->name);

@@ -166,7 +166,7 @@ TEST_CASE("pods: whatever hosts and groups a job has, hierarchical choreographie
          {&c::hierarchical, &c::hierarchical_hd, &c::hierarchical_nhr, &c::hierarchical_nb, &c::hierarchical_pipeline})
       for (const collective what :
            {collective::all_reduce, collective::all_gather, collective::reduce_scatter, collective::all_to_all}) {
-        stage on = flat_stage(what, places.size(), 0, false);
+        setup on = flat_setup(what, places.size(), 0, false);
         on.placement = places;
         if (std::ranges::find(which->collectives, what) == which->collectives.end() || !which->refuses(on).empty())
           continue;

@@ -394,13 +394,13 @@ TEST_CASE("hosts with computers of their own do not share cores, and hosts of on
   CHECK(own.predicted_seconds < 3 * chosen_with(assumed_tuning(), two, bytes).predicted_seconds);
 }
 
-TEST_CASE("between processes the direct port costs a stage more, between threads none") {
+TEST_CASE("between processes the direct port costs a staging buffer more, between threads none") {
   layout processes = layout::flat(2);
   processes.homes = {{0, 0}, {0, 1}};
   processes.copies = true;
-  const auto direct_us = [](double stage_ns, const layout& on) {
+  const auto direct_us = [](double staging_ns, const layout& on) {
     tuning t = assumed_tuning();
-    t.direct_stage_ns = stage_ns;
+    t.direct_staging_ns = staging_ns;
     const temporary_file file{to_toml(t)};
     engine_options o;
     o.tuning = file.path();

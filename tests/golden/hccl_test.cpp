@@ -47,8 +47,8 @@ machine_under_test cluster(int servers, int cards, int ratio, bool latencies) {
 }
 
 std::int64_t time_of(const char* choreography, collective what, const hardware& on, std::size_t count,
-                     const stage& also = {}) {
-  stage s = also;
+                     const setup& also = {}) {
+  setup s = also;
   s.what = what;
   s.ranks = on.ranks;
   s.placement = on.arrangement;
@@ -117,7 +117,7 @@ TEST_CASE("spec 2: where a wire answers more slowly than a rail, the pipeline st
       CHECK(time_of("hierarchical_pipeline", what, on.on, count) == once);
     // All distances between servers at once: one after the other they would take a latency each. Sixteen blocks for a card need
     // the eight credits twice.
-    stage with;
+    setup with;
     with.streams = shape.first;
     CHECK(time_of("hierarchical_pipeline", collective::all_to_all, on.on, count, with) <
           on.alpha_e + (shape.first > 8 ? 2 : 1) * on.alpha_a + 2 * shape.first * shape.second * on.between(s));
@@ -151,7 +151,7 @@ TEST_CASE("spec 4: DirectFullMesh on wires: a round of C exchanges takes α + n�
       CAPTURE(p);
       CAPTURE(streams);
       const auto on = cluster(1, p, 1, true);
-      stage with;
+      setup with;
       with.streams = streams;
       const std::int64_t rounds = (p - 1 + streams - 1) / streams;
       const std::int64_t exchange = on.alpha_a + on.inside(count * element_bytes);
@@ -167,7 +167,7 @@ TEST_CASE(
       CAPTURE(p);
       CAPTURE(rate);
       const auto [on, message, copy] = staging_machine(p, rate, bytes);
-      stage with;
+      setup with;
       with.streams = 1;
       with.through_scratch = true;
       // An Ack before each message and a DataSignal behind it. The first copy goes on during the first Ack alone; of two halves one is read, so
@@ -187,7 +187,7 @@ TEST_CASE("spec 4: DirectFullMesh by BCopy between servers: copy in, Ack, data, 
     machine_under_test on = cluster(n, 1, 1, true);
     on.on.set("host.copy_rate", "20 GB/s");
     const std::int64_t copy = static_cast<std::int64_t>(s) * 50;  // ps
-    stage with;
+    setup with;
     with.through_scratch = true;
     const std::int64_t exchange = copy + on.alpha_e + on.between(s) + 2 * on.alpha_e + copy;
     const std::int64_t time = time_of("direct_full_mesh", collective::all_to_all, on.on, count, with);
@@ -206,7 +206,7 @@ TEST_CASE("spec 4: DirectFullMesh: the network's streams run beside those of a s
     CAPTURE(n);
     CAPTURE(m);
     const machine_under_test on = cluster(n, m, 1, true);
-    stage with;
+    setup with;
     with.streams = 1;
     const std::int64_t inside = (m - 1) * (on.alpha_a + on.inside(s));
     const std::int64_t between =
@@ -225,7 +225,7 @@ TEST_CASE("spec 4: Pairwise by BCopy: the Ack's way more in every step, and the 
       CAPTURE(p);
       CAPTURE(rate);
       const auto [on, message, copy] = staging_machine(p, rate, bytes);
-      stage with;
+      setup with;
       CHECK(time_of("pairwise", collective::all_to_all, on, count, with) == copy + (p - 1) * message);
       with.through_scratch = true;
       const std::int64_t steps = (p - 1) * (alpha + message);
@@ -245,7 +245,7 @@ TEST_CASE("spec 4: an epoch of LL-A2A takes α and all of a rank's slots") {
       call_shape shape;
       shape.count = slots * 8 / element_bytes;
       shape.element_size = element_bytes;
-      const score s = write_score(*find_choreography("one_shot"), flat_stage(collective::all_to_all, p));
+      const score s = write_score(*find_choreography("one_shot"), flat_setup(collective::all_to_all, p));
       CHECK(perform_virtually(s, shape, {}, on, o).end_ps ==
             1'000'000 + static_cast<std::int64_t>(slots) * (p - 1) * 16 * 100);
     }

@@ -33,7 +33,7 @@ virtual_outcome perform(const score& s, std::size_t count, const hardware& on, c
 
 std::int64_t time_of(const char* choreography, collective what, int ranks, std::size_t count, const cutting& cut = {},
                      int credits = 8) {
-  score s = lower_syncs(write_score(*find_choreography(choreography), flat_stage(what, ranks)));
+  score s = lower_syncs(write_score(*find_choreography(choreography), flat_setup(what, ranks)));
   if (cut != cutting{}) s = one_cell_per_step(s);
   return perform(s, count, flat_hardware(ranks), cut, credits).end_ps;
 }
@@ -44,7 +44,7 @@ std::int64_t message(std::size_t count) { return alpha + static_cast<std::int64_
 /// Rank 1 … n−1 send one message each to rank 0 at once.
 score incast(int ranks) {
   using namespace notation;
-  score_builder s{flat_stage(collective::gather, ranks), "incast", 1};
+  score_builder s{flat_setup(collective::gather, ranks), "incast", 1};
   for (rank_t r = 1; r < ranks; ++r) {
     s.lane(r).to(0).send(input[0]);
     s.lane(0).from(r).recv(output.block(r));
@@ -112,7 +112,7 @@ TEST_CASE("credits bound what is under way: with one, every message waits for th
   const std::size_t m = 500;
   const std::int64_t bytes_time = static_cast<std::int64_t>(m * element_bytes) * ps_a_byte;
   const score chain =
-      one_cell_per_step(lower_syncs(write_score(*find_choreography("ring"), flat_stage(collective::broadcast, 2))));
+      one_cell_per_step(lower_syncs(write_score(*find_choreography("ring"), flat_setup(collective::broadcast, 2))));
   for (const int credits : {1, 2, 3, 8}) {
     CAPTURE(credits);
     constexpr int slices = 24;
@@ -141,7 +141,7 @@ TEST_CASE("half duplex: what goes out and what comes in take turns") {
   auto on = flat_hardware(2);
   on.set("link.directions", "half");
   const score s =
-      lower_syncs(write_score(*find_choreography("recursive_doubling"), flat_stage(collective::all_reduce, 2)));
+      lower_syncs(write_score(*find_choreography("recursive_doubling"), flat_setup(collective::all_reduce, 2)));
   const std::int64_t bytes_time = 10000 * static_cast<std::int64_t>(element_bytes) * ps_a_byte;
   // Both messages pass both ports. Each port first serves its own rank's, then the other's, which has been at its door since α/2.
   CHECK(perform(s, 10000, on).end_ps == alpha / 2 + 2 * bytes_time);
@@ -149,7 +149,7 @@ TEST_CASE("half duplex: what goes out and what comes in take turns") {
 
 TEST_CASE("store and forward takes the bytes' time once an element, cut-through once a way") {
   auto on = flat_hardware(2);
-  const score s = lower_syncs(write_score(*find_choreography("ring"), flat_stage(collective::broadcast, 2)));
+  const score s = lower_syncs(write_score(*find_choreography("ring"), flat_setup(collective::broadcast, 2)));
   const std::int64_t bytes_time = 1000 * static_cast<std::int64_t>(element_bytes) * ps_a_byte;
   CHECK(perform(s, 1000, on).end_ps == alpha + bytes_time);
   on.set("link.passing", "store_and_forward");
@@ -158,7 +158,7 @@ TEST_CASE("store and forward takes the bytes' time once an element, cut-through 
 }
 
 TEST_CASE("overheads, handshakes, protocols and the host's costs are where the model says") {
-  const score s = lower_syncs(write_score(*find_choreography("ring"), flat_stage(collective::broadcast, 2)));
+  const score s = lower_syncs(write_score(*find_choreography("ring"), flat_setup(collective::broadcast, 2)));
   const std::int64_t plain = message(1000);
   const auto with = [&](std::initializer_list<std::pair<const char*, const char*>> settings) {
     auto on = flat_hardware(2);
@@ -181,7 +181,7 @@ TEST_CASE("overheads, handshakes, protocols and the host's costs are where the m
 }
 
 TEST_CASE("a message of LL128 occupies whole lines, one of LL whole words") {
-  const score one = lower_syncs(write_score(*find_choreography("ring"), flat_stage(collective::broadcast, 2)));
+  const score one = lower_syncs(write_score(*find_choreography("ring"), flat_setup(collective::broadcast, 2)));
   const auto on = flat_hardware(2);
   const auto wire = [&](const char* protocol, std::size_t elements) {
     virtual_options o;
@@ -200,7 +200,7 @@ TEST_CASE("a message of LL128 occupies whole lines, one of LL whole words") {
 
 TEST_CASE("a window: the next message may enter when one has arrived") {
   const score chain =
-      one_cell_per_step(lower_syncs(write_score(*find_choreography("ring"), flat_stage(collective::broadcast, 2))));
+      one_cell_per_step(lower_syncs(write_score(*find_choreography("ring"), flat_setup(collective::broadcast, 2))));
   auto on = flat_hardware(2);
   on.set("link.window", "1");
   CHECK(perform(chain, 8 * 10, on, {1, 8}).end_ps == 8 * message(10));
@@ -211,7 +211,7 @@ TEST_CASE("a window: the next message may enter when one has arrived") {
 
 TEST_CASE("a hardware barrier ends for all when the last one has come") {
   using namespace notation;
-  score_builder b{flat_stage(collective::barrier, 3), "meet", 1};
+  score_builder b{flat_setup(collective::barrier, 3), "meet", 1};
   for (rank_t r = 0; r < 3; ++r) b.lane(r).sync();
   const score s = b.finish();
   auto on = flat_hardware(3);
@@ -226,7 +226,7 @@ TEST_CASE("a hardware barrier ends for all when the last one has come") {
 
 TEST_CASE("stragglers: a late rank delays whom it must, a slow link only what passes it") {
   const int p = 8;
-  const score s = lower_syncs(write_score(*find_choreography("ring"), flat_stage(collective::all_reduce, p)));
+  const score s = lower_syncs(write_score(*find_choreography("ring"), flat_setup(collective::all_reduce, p)));
   auto on = flat_hardware(p);
   virtual_options o;
   o.protocol = *on.protocol("simple");
@@ -247,7 +247,7 @@ TEST_CASE("stragglers: a late rank delays whom it must, a slow link only what pa
 
 TEST_CASE("computation: before the collective, or beside it on a core that both want") {
   const score s =
-      lower_syncs(write_score(*find_choreography("recursive_doubling"), flat_stage(collective::all_reduce, 2)));
+      lower_syncs(write_score(*find_choreography("recursive_doubling"), flat_setup(collective::all_reduce, 2)));
   auto on = flat_hardware(2);
   on.host.reduce_rate = 1'000'000'000;  // 4 µs for 4000 bytes
   virtual_options o;
@@ -272,7 +272,7 @@ TEST_CASE("computation: before the collective, or beside it on a core that both 
 
 TEST_CASE("shared memory: an access occupies its way, accesses contend") {
   using namespace notation;
-  score_builder b{flat_stage(collective::broadcast, 3), "through_l2", 1};
+  score_builder b{flat_setup(collective::broadcast, 3), "through_l2", 1};
   b.l2_block(0);
   b.lane(0).dma_get(input[0], b.l0_like(0, input[0]));
   b.lane(0).dma_put(l0[0], l2[0]);
@@ -331,7 +331,7 @@ hardware switched_server(int ranks, std::uint64_t unit_rate) {
 std::int64_t switched(collective what, int ranks, std::size_t count, std::uint64_t unit_rate = 0,
                       virtual_outcome* all = nullptr) {
   const hardware on = switched_server(ranks, unit_rate);
-  stage at = flat_stage(what, ranks);
+  setup at = flat_setup(what, ranks);
   at.placement = on.arrangement;
   const virtual_outcome o = perform(write_score(*find_choreography("nvls"), at), count, on);
   if (all != nullptr) *all = o;
@@ -358,7 +358,7 @@ TEST_CASE("nvls: what passes the links to a switch that reduces, and the switch 
   CHECK(switched(collective::all_reduce, 1, 1000) == 0);
   // The player and the states say the same.
   const hardware on = switched_server(4, 1'000'000'000);
-  stage at = flat_stage(collective::all_reduce, 4);
+  setup at = flat_setup(collective::all_reduce, 4);
   at.placement = on.arrangement;
   const score s = write_score(*find_choreography("nvls"), at);
   virtual_options by;

@@ -79,7 +79,7 @@ TEST_CASE("nothing begins when send_recv or group::wait are called inside a call
 
 TEST_CASE("one pass is made only of steps on single cells: ranges may overlap in part") {
   // copy a → t, reduce b → t, copy t → x, where x covers a part of b: right step by step, wrong block by block.
-  const stage on = flat_stage(collective::reduce_scatter, 2);
+  const setup on = flat_setup(collective::reduce_scatter, 2);
   score_builder s{on, "overlap", 2};
   using namespace notation;
   for (rank_t r = 0; r < 2; ++r) {

@@ -48,7 +48,7 @@ TEST_CASE("soak: the same by the process's NIC, whose scratch is kept for the ne
   INFO(soak_test::said(all));
   CHECK(all.wrong == 0);
   CHECK(all.ends.size() >= 7);
-  // When the most is under way at once for the first time its scratch comes, up to the desk's bound.
+  // When the most is under way at once for the first time its scratch comes, up to the driver's bound.
   CHECK(all.grown() < std::ptrdiff_t{32} << 20);
   CHECK(all.least_step() < 16 * 1024);
 }

@@ -265,7 +265,7 @@ bool can_be_in_place(collective c) {
 }
 
 /// A call of this choreography, if it offers one that verifies with these limits.
-bool add_piece(const choreography& by, stage on, std::mt19937_64& random, int channels, std::vector<piece>& to) {
+bool add_piece(const choreography& by, setup on, std::mt19937_64& random, int channels, std::vector<piece>& to) {
   if (!refusal(by, on).empty()) return false;
   const cutting cut{1 + static_cast<int>(random() % static_cast<unsigned>(channels)),
                     1 + static_cast<int>(random() % 3)};
@@ -292,8 +292,8 @@ bool add_piece(const choreography& by, stage on, std::mt19937_64& random, int ch
   return true;
 }
 
-stage stage_for(collective what, int ranks, std::mt19937_64& random) {
-  stage on = flat_stage(what, ranks, static_cast<rank_t>(random() % static_cast<unsigned>(ranks)),
+setup setup_for(collective what, int ranks, std::mt19937_64& random) {
+  setup on = flat_setup(what, ranks, static_cast<rank_t>(random() % static_cast<unsigned>(ranks)),
                         can_be_in_place(what) && random() % 2 == 0, !reference::has_blocks(what) || random() % 4 != 0);
   if (what == collective::all_to_all && !on.uniform) on.in_place = false;  // such calls are staged
   if (ranks % 2 == 0) on.placement = layout::grid(2, ranks / 2);
@@ -314,7 +314,7 @@ TEST_CASE("every choreography on threads: right results, no unordered access, no
       std::vector<piece> pieces;
       for (int repeat = 0; repeat < effort; ++repeat)
         for (const collective what : by->collectives)
-          add_piece(*by, stage_for(what, ranks, random), random, channels, pieces);
+          add_piece(*by, setup_for(what, ranks, random), random, channels, pieces);
       if (pieces.empty()) continue;
       rank_channels all(ranks, channels, random());
       CHECK(all.perform(pieces) == 0);
@@ -330,7 +330,7 @@ TEST_CASE("operations of many kinds one after the other") {
     std::vector<piece> pieces;
     while (pieces.size() < 20) {
       const auto& by = *all_choreographies()[random() % all_choreographies().size()];
-      add_piece(by, stage_for(by.collectives[random() % by.collectives.size()], ranks, random), random, channels,
+      add_piece(by, setup_for(by.collectives[random() % by.collectives.size()], ranks, random), random, channels,
                 pieces);
     }
     rank_channels all(ranks, channels, random());

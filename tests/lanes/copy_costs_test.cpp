@@ -15,9 +15,9 @@ namespace {
 constexpr std::size_t kilobyte = 1024;
 
 /// As a computer of two cores whose caches give each other lines slowly: the system takes only 8 ns a KiB and 900 ns a call more than a core.
-copy_costs fast_system() { return {.call = 900, .system = 8, .stage = 91, .cores = 2}; }
+copy_costs fast_system() { return {.call = 900, .system = 8, .staging = 91, .cores = 2}; }
 /// As one where the system looks up every page in two tables.
-copy_costs slow_system() { return {.call = 400, .system = 100, .stage = 35, .cores = 2}; }
+copy_costs slow_system() { return {.call = 400, .system = 100, .staging = 35, .cores = 2}; }
 
 /// One rank reads another's input, all of it.
 copy_costs::use one_to_one(std::size_t bytes) { return {.bytes = bytes, .times = 1, .stagers = 1, .others = 1}; }
@@ -34,7 +34,7 @@ TEST_CASE("copy costs: between two, what is short is staged; what is long where 
   CHECK(slow_system().worth_staging(one_to_one(1024 * kilobyte), 2));
 }
 
-TEST_CASE("copy costs: a stage that several read pays sooner, and one that all wait for later") {
+TEST_CASE("copy costs: a staging buffer that several read pays sooner, and one that all wait for later") {
   const copy_costs costs = fast_system();
   const auto all_gather = [&](int ranks) {
     return costs.worth_staging({64 * kilobyte, static_cast<double>(ranks - 1), ranks, ranks}, ranks);
@@ -66,11 +66,11 @@ TEST_CASE("copy costs: always, never, and an empty input") {
 }
 
 TEST_CASE("copy costs: of times, what the system costs more, and nothing less than nothing") {
-  const troupe::copy_times times{.to_stage = 6400, .from_stage = 1600, .by_system = 3900, .call = 700};
+  const troupe::copy_times times{.to_staging = 6400, .from_staging = 1600, .by_system = 3900, .call = 700};
   const copy_costs found = troupe::costs_of(times, 3);
   CHECK(found.cores == 3);
   CHECK(found.call == doctest::Approx(700));
-  CHECK(found.stage == doctest::Approx(100));
+  CHECK(found.staging == doctest::Approx(100));
   CHECK(found.system == doctest::Approx(25));
   troupe::copy_times faster = times;
   faster.by_system = 2000;
@@ -78,9 +78,9 @@ TEST_CASE("copy costs: of times, what the system costs more, and nothing less th
 }
 
 TEST_CASE("copy costs: a busy moment makes some times of a series longer, and the other series' count") {
-  const troupe::copy_times quiet{.to_stage = 6400, .from_stage = 1600, .by_system = 3900, .call = 700};
+  const troupe::copy_times quiet{.to_staging = 6400, .from_staging = 1600, .by_system = 3900, .call = 700};
   troupe::copy_times busy = quiet;
-  busy.from_stage = 3800;  // then the system's copy would seem to cost nothing
+  busy.from_staging = 3800;  // then the system's copy would seem to cost nothing
   CHECK_FALSE(troupe::agree(quiet, busy));
   CHECK_FALSE(troupe::agree(busy, quiet));
   CHECK_FALSE(troupe::agree({}, quiet));
@@ -89,14 +89,14 @@ TEST_CASE("copy costs: a busy moment makes some times of a series longer, and th
   CHECK(troupe::costs_of(busy, 2).system == 0);
   for (const troupe::copy_times& least : {least_of(quiet, busy), least_of(busy, quiet), least_of(quiet, {})}) {
     CHECK(troupe::costs_of(least, 2).system == doctest::Approx(25));
-    CHECK(troupe::costs_of(least, 2).stage == doctest::Approx(100));
+    CHECK(troupe::costs_of(least, 2).staging == doctest::Approx(100));
   }
 }
 
 TEST_CASE("copy costs: what could not be timed is staged") {
-  const troupe::copy_times times{.to_stage = 6400, .from_stage = 1600, .by_system = 3900, .call = 700};
+  const troupe::copy_times times{.to_staging = 6400, .from_staging = 1600, .by_system = 3900, .call = 700};
   constexpr double unknown = troupe::copy_times::unknown;
-  for (double troupe::copy_times::*each : {&troupe::copy_times::to_stage, &troupe::copy_times::from_stage,
+  for (double troupe::copy_times::*each : {&troupe::copy_times::to_staging, &troupe::copy_times::from_staging,
                                            &troupe::copy_times::by_system, &troupe::copy_times::call}) {
     troupe::copy_times some = times;
     some.*each = unknown;
@@ -113,7 +113,7 @@ TEST_CASE("copy costs: timing ends, whatever cpus there are, and leaves the thre
     const troupe::copy_times times = troupe::time_copies(cpus);
     REQUIRE(::sched_getaffinity(0, sizeof after, &after) == 0);
     CHECK(CPU_EQUAL(&before, &after));
-    CHECK(times.to_stage > 0);
+    CHECK(times.to_staging > 0);
     CHECK(times.by_system > 0);
   }
 }

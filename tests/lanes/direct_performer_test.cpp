@@ -23,7 +23,7 @@ using slot_test::operation;  // not the rank's
 namespace {
 
 /// A collective compiled for the direct port; `operation` keeps the shapes.
-operation direct(std::string_view choreography, stage on, std::size_t elements) {
+operation direct(std::string_view choreography, setup on, std::size_t elements) {
   operation made{choreography, on, elements, direct_port{}};
   return made;
 }
@@ -75,7 +75,7 @@ TEST_CASE("direct: every collective, rank count and size gives the right answer 
         for (const std::size_t count : {0U, 1U, 2U, 63U, 1000U, 70001U}) {
           if (ranks > 8 && count > 1000) continue;
           const rank_t root = has_root(c) ? static_cast<rank_t>(random() % static_cast<unsigned>(ranks)) : 0;
-          const operation what = direct("fused", flat_stage(c, ranks, root, in_place), count);
+          const operation what = direct("fused", flat_setup(c, ranks, root, in_place), count);
           INFO(describe(what, "fused"));
           std::vector<int> left(players.size(), 3);
           for (auto& p : players) p->start(what, epoch);
@@ -101,7 +101,7 @@ TEST_CASE("direct: nobody leaves a barrier before all have come, whoever may wri
   for (const std::string_view by : {"recursive_doubling", "binomial"})
     for (const int ranks : {2, 5, 70}) {
       slot_board board{ranks};
-      const operation what = direct(by, flat_stage(collective::barrier, ranks), 0);
+      const operation what = direct(by, flat_setup(collective::barrier, ranks), 0);
       INFO(describe(what, by));
       std::vector<std::unique_ptr<direct_player>> players;
       for (rank_t r = 0; r < ranks; ++r) players.push_back(std::make_unique<direct_player>(board, r));
@@ -121,7 +121,7 @@ TEST_CASE("direct: nobody leaves a barrier before all have come, whoever may wri
 }
 
 TEST_CASE("direct: long bodies are cut, unless their steps overlap") {
-  const operation what = direct("fused", flat_stage(collective::all_reduce, 2), 1 << 20);
+  const operation what = direct("fused", flat_setup(collective::all_reduce, 2), 1 << 20);
   direct_sizes sizes;
   sizes.set(what.over_buffers, 0, what.shape);
   CHECK(sizes.units(0) > 16);
@@ -131,7 +131,7 @@ TEST_CASE("direct: long bodies are cut, unless their steps overlap") {
   sizes.set(what.over_buffers, 0, large);
   CHECK(sizes.stores() == store_hint::streamed);
   // A body of many operands is cut into fewer units than its bytes would allow: 64 blocks of 16 KiB, read and written.
-  const operation many = direct("fused", flat_stage(collective::all_gather, 64), 16 * 1024 / sizes.element_size());
+  const operation many = direct("fused", flat_setup(collective::all_gather, 64), 16 * 1024 / sizes.element_size());
   sizes.set(many.over_buffers, 0, many.shape);
   CHECK(sizes.units(0) == 1);
 
@@ -190,7 +190,7 @@ struct uneven {
   /// @param longest factor of some blocks; with 1 all are so small that ranks bring them along (snapshots.hpp)
   uneven(collective c, int n, rank_t r, std::size_t longest = 900) : what(c), ranks(n), root(r), factor(longest) {
     const score s =
-        one_cell_per_step(lower_syncs(write_score(*find_choreography("fused"), flat_stage(c, n, r, false, false))));
+        one_cell_per_step(lower_syncs(write_score(*find_choreography("fused"), flat_setup(c, n, r, false, false))));
     std::vector<std::shared_ptr<const program>> all;
     for (rank_t q = 0; q < n; ++q)
       all.push_back(std::make_shared<const program>(compile(s, q, {1, {}, {}, {}, sizeof(std::int64_t)}, {})));
@@ -511,7 +511,7 @@ TEST_CASE(
 TEST_CASE("direct: another fingerprint is a mismatch, and abandoning leaves the next operation whole") {
   slot_board board{2};
   direct_player a{board, 0}, b{board, 1};
-  const operation what = direct("fused", flat_stage(collective::all_reduce, 2), 10);
+  const operation what = direct("fused", flat_setup(collective::all_reduce, 2), 10);
   a.start(what, 4, 1);
   b.start(what, 4, 2);
   CHECK(a.performs.advance() == board_performer::status::waiting);
@@ -535,7 +535,7 @@ TEST_CASE("direct: any number may be a board's first, also where ranks count who
                                     (std::uint64_t{1} << 48) - 1, std::uint64_t{1} << 61}) {
     constexpr int ranks = 9;
     slot_board board{ranks};
-    const operation what = direct("fused", flat_stage(collective::all_reduce, ranks), 10);
+    const operation what = direct("fused", flat_setup(collective::all_reduce, ranks), 10);
     std::vector<std::unique_ptr<direct_player>> all;
     for (rank_t r = 0; r < ranks; ++r) all.push_back(std::make_unique<direct_player>(board, r));
     for (std::uint64_t sequence = first; sequence < first + 3; ++sequence) {
@@ -556,7 +556,7 @@ TEST_CASE("direct: any number may be a board's first, also where ranks count who
 // More than eight count who has come.
 void late_ones(int ranks, std::uint64_t rounds) {
   slot_board board{ranks};
-  const operation what = direct("fused", flat_stage(collective::all_reduce, ranks), 10);
+  const operation what = direct("fused", flat_setup(collective::all_reduce, ranks), 10);
   std::atomic<int> mismatches{0};
   std::vector<std::thread> threads;
   for (rank_t r = 0; r < ranks; ++r)
@@ -594,7 +594,7 @@ TEST_CASE("direct: nobody touches the buffers of a rank that gave up") {
   constexpr std::int64_t poison = 0x7a7a7a7a7a7a7a7a;
   for (const int ranks : {2, 3, 5, 9}) {  // nine count who has come
     const std::uint64_t rounds = ranks > 8 ? 100 : 400;
-    const operation what = direct("fused", flat_stage(collective::all_reduce, ranks), 40'000);
+    const operation what = direct("fused", flat_setup(collective::all_reduce, ranks), 40'000);
     slot_board board{ranks};
     std::vector<std::atomic<bool>> failed(rounds);
     std::atomic<std::size_t> wrong{0}, touched{0}, performed{0}, given_up{0};

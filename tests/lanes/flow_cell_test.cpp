@@ -96,8 +96,8 @@ flow_plan plan_of(std::int32_t ranks, std::int32_t tiles, std::int32_t credit) {
 }
 
 /// What all ranks share. Operation 0 is the agreement, 1 the gather.
-struct stage {
-  stage(std::int32_t ranks, std::int32_t tiles, std::int32_t credit, unsigned seed)
+struct shared_state {
+  shared_state(std::int32_t ranks, std::int32_t tiles, std::int32_t credit, unsigned seed)
       : plan(std::make_shared<flow_plan>(plan_of(ranks, tiles, credit))),
         threads(std::make_shared<pool>(seed)),
         cells(static_cast<std::size_t>(ranks)),
@@ -114,7 +114,7 @@ struct stage {
 
 class member final : public flow_host {
 public:
-  member(stage& on, std::int32_t rank) : on_(on), rank_(rank) {
+  member(shared_state& on, std::int32_t rank) : on_(on), rank_(rank) {
     for (std::size_t n = 0; n < on.plan->nodes.size(); ++n) nodes.emplace_back(*on.plan, static_cast<std::int32_t>(n));
   }
   failure_ptr perform(std::int32_t node, const std::vector<flow_tile>& in, const flow_tile*, std::int32_t) override {
@@ -165,7 +165,7 @@ public:
   parker* sleeper = nullptr;
 
 private:
-  stage& on_;
+  shared_state& on_;
   std::int32_t rank_;
   int written_ = 0;
   std::atomic<bool> inside_{false};
@@ -189,7 +189,7 @@ void wait(flow_cell& cell, member& of) {
 }
 
 struct flow_ranks {
-  flow_ranks(stage& on, std::int32_t ranks) {
+  flow_ranks(shared_state& on, std::int32_t ranks) {
     for (std::int32_t r = 0; r < ranks; ++r) {
       members.push_back(std::make_shared<member>(on, r));
       on.cells[static_cast<std::size_t>(r)] =
@@ -206,7 +206,7 @@ TEST_CASE("runs come to their end, whoever turns them, and no letter is left unr
   for (int round = 0; round < 60; ++round) {
     CAPTURE(round);
     const auto ranks = static_cast<std::int32_t>(1 + random() % 3), tiles = static_cast<std::int32_t>(1 + random() % 9);
-    stage on{ranks, tiles, static_cast<std::int32_t>(1 + random() % 3), static_cast<unsigned>(random())};
+    shared_state on{ranks, tiles, static_cast<std::int32_t>(1 + random() % 3), static_cast<unsigned>(random())};
     flow_ranks all{on, ranks};
     std::vector<std::thread> callers;
     for (std::int32_t r = 0; r < ranks; ++r) {
@@ -230,7 +230,7 @@ TEST_CASE("runs come to their end, whoever turns them, and no letter is left unr
 }
 
 TEST_CASE("where callers wait nobody else is asked") {
-  stage on{1, 5, 2, 1};
+  shared_state on{1, 5, 2, 1};
   flow_ranks all{on, 1};
   wait(*on.cells[0], *all.members[0]);
   CHECK(all.members[0]->seen.size() == 5);
@@ -240,7 +240,7 @@ TEST_CASE("where callers wait nobody else is asked") {
 
 TEST_CASE("what a node throws ends the run, its operations once; and so does a run that is late") {
   for (const bool throws : {true, false}) {
-    stage on{1, 5, 2, 1};
+    shared_state on{1, 5, 2, 1};
     flow_ranks all{on, 1};
     member& of = *all.members[0];
     if (throws) of.fails_at = 3;
@@ -255,7 +255,7 @@ TEST_CASE("what a node throws ends the run, its operations once; and so does a r
 }
 
 TEST_CASE("a run that no thread will turn any more is over at once") {
-  stage on{2, 5, 2, 1};
+  shared_state on{2, 5, 2, 1};
   flow_ranks all{on, 2};
   on.cells[0]->abandon(make_failure(errc::engine_closed, "closed"));
   CHECK(all.members[0]->ended.load());

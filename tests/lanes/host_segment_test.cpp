@@ -160,8 +160,8 @@ TEST_CASE("segment: ranks at different addresses perform over one board") {
   constexpr int ranks = 3;
   const auto first = host_segment::make();
   for (const slot_format format : {slot_format::ll, slot_format::ll128}) {
-    const operation small{"one_shot", flat_stage(collective::all_reduce, ranks), 5, format};
-    const operation longer{"ring", flat_stage(collective::all_reduce, ranks), 3000, format};
+    const operation small{"one_shot", flat_setup(collective::all_reduce, ranks), 5, format};
+    const operation longer{"ring", flat_setup(collective::all_reduce, ranks), 3000, format};
     std::atomic<std::size_t> wrong{0};
     std::vector<std::thread> processes;
     for (rank_t r = 0; r < ranks; ++r)
@@ -203,8 +203,8 @@ TEST_CASE("segment: who waits in vain for the others at the join says how many h
 TEST_CASE("segment: ranks work on buffers that only the system reaches") {
   constexpr int ranks = 3;
   const auto first = host_segment::make();
-  const operation sums{"fused", flat_stage(collective::all_reduce, ranks), 100'003, direct_port{}};
-  const operation blocks{"fused", flat_stage(collective::all_gather, ranks), 33'333, direct_port{}};
+  const operation sums{"fused", flat_setup(collective::all_reduce, ranks), 100'003, direct_port{}};
+  const operation blocks{"fused", flat_setup(collective::all_gather, ranks), 33'333, direct_port{}};
   std::atomic<std::size_t> wrong{0}, without{0};
   std::vector<std::thread> processes;
   for (rank_t r = 0; r < ranks; ++r)

@@ -100,13 +100,13 @@ struct job {
     const auto at = static_cast<std::size_t>(r);
     if (in_place) out[at] = in[at];
     nic_posting p = nic_sum_posting(how, r, epoch, fingerprint, in_place ? out[at] : in[at], out[at]);
-    if (r == 0) desk.post(clients[at], std::move(p));
+    if (r == 0) driver.post(clients[at], std::move(p));
     else REQUIRE(other.post(clients[at], p));
   }
   void finish() {
     for (int round = 0; round < 3; ++round) {
-      home.serve(desk, picoseconds{0});
-      for (picoseconds now{0}; desk.turn(now); now += picoseconds{1000}) {}
+      home.serve(driver, picoseconds{0});
+      for (picoseconds now{0}; driver.turn(now); now += picoseconds{1000}) {}
       other.serve(elsewhere, picoseconds{0});
     }
   }
@@ -125,7 +125,7 @@ struct job {
   std::vector<std::vector<std::int32_t>> in, out;
   two_processes both;
   nic_between home{options(both, true, ranks)}, other{options(both, false, ranks)};
-  nic_desk desk, elsewhere;
+  nic_driver driver, elsewhere;
 };
 
 }  // namespace
@@ -143,8 +143,8 @@ TEST_CASE("nic between: ranks elsewhere bring no descriptors, and their memory i
           for (rank_t k = 0; k < 4; ++k) {
             if (!in_place) CHECK(j.untouched());
             j.post((k + static_cast<rank_t>(e)) % 4, e, 7, in_place);
-            j.home.serve(j.desk, picoseconds{0});
-            if (k < 3) CHECK_FALSE(j.desk.turn(picoseconds{0}));
+            j.home.serve(j.driver, picoseconds{0});
+            if (k < 3) CHECK_FALSE(j.driver.turn(picoseconds{0}));
           }
           j.finish();
           CHECK(j.right());
@@ -154,15 +154,15 @@ TEST_CASE("nic between: ranks elsewhere bring no descriptors, and their memory i
           REQUIRE(j.of(r).ended.size() == 100);
           for (epoch_t e = 0; e < 100; ++e) CHECK(j.of(r).ended[e] == std::pair<epoch_t, failure_ptr>{e, nullptr});
         }
-        CHECK(j.desk.empty());
-        CHECK(j.desk.scratch().in_use == 0);
+        CHECK(j.driver.empty());
+        CHECK(j.driver.scratch().in_use == 0);
       }
 }
 
 TEST_CASE("nic between: another call is told to who made it, and every rank gets its memory back") {
   job j{3};
   j.post(1, 5);
-  j.home.serve(j.desk, picoseconds{0});
+  j.home.serve(j.driver, picoseconds{0});
   j.post(2, 5, 8);
   j.post(0, 5);
   j.finish();
@@ -170,12 +170,12 @@ TEST_CASE("nic between: another call is told to who made it, and every rank gets
   CHECK(j.of(1).different.empty());
   j.other.recall(5, 1);
   CHECK(j.other.waits());
-  j.desk.recall(j.of(0), 1, 5, 0, picoseconds{0});
+  j.driver.recall(j.of(0), 1, 5, 0, picoseconds{0});
   j.finish();
   CHECK(j.of(1).free == std::vector<epoch_t>{5});
   CHECK_FALSE(j.other.waits());
   CHECK(j.untouched());
-  CHECK(j.desk.empty());
+  CHECK(j.driver.empty());
 }
 
 TEST_CASE("nic between: a process that has ended leaves the others to recall, one that may not be copied fails them") {
@@ -185,11 +185,11 @@ TEST_CASE("nic between: a process that has ended leaves the others to recall, on
     j.both.other_ended = true;
     j.finish();
     CHECK(j.of(0).ended.empty());  // who is lost is known otherwise
-    CHECK(j.desk.under_way() == 0);
-    j.desk.recall(j.of(0), 1, 0, 0, picoseconds{0});
+    CHECK(j.driver.under_way() == 0);
+    j.driver.recall(j.of(0), 1, 0, 0, picoseconds{0});
     CHECK(j.of(0).free == std::vector<epoch_t>{0});
-    j.home.close(j.desk, picoseconds{0});
-    CHECK(j.desk.empty());
+    j.home.close(j.driver, picoseconds{0});
+    CHECK(j.driver.empty());
   }
   SUBCASE("refused") {
     job j{3};
@@ -202,7 +202,7 @@ TEST_CASE("nic between: a process that has ended leaves the others to recall, on
       CHECK(j.of(r).ended[0].second->code == errc::io);
       CHECK(j.of(r).ended[0].second->text == "the system copies nothing");
     }
-    CHECK(j.desk.empty());
+    CHECK(j.driver.empty());
   }
 }
 
@@ -212,14 +212,14 @@ TEST_CASE("nic between: memory comes back from a home that closes, has ended, or
   j.post(0, 0);
   j.post(1, 0);
   j.post(2, 0);
-  j.home.serve(j.desk, picoseconds{0});
-  j.desk.turn(picoseconds{0});
+  j.home.serve(j.driver, picoseconds{0});
+  j.driver.turn(picoseconds{0});
   j.other.recall(0, 1);
   j.other.look_after(start + 1h);
   CHECK(j.of(1).free.empty());
   SUBCASE("closes") {
-    j.home.close(j.desk, picoseconds{0});
-    CHECK(j.desk.under_way() == 0);
+    j.home.close(j.driver, picoseconds{0});
+    CHECK(j.driver.under_way() == 0);
   }
   SUBCASE("ended") { j.both.home_ended = true; }
   SUBCASE("stopped") {
@@ -235,7 +235,7 @@ TEST_CASE("nic between: memory comes back from a home that closes, has ended, or
   j.other.look_after(start + 3h);
   CHECK(j.of(1).free == std::vector<epoch_t>{0});
   CHECK_FALSE(j.other.waits());
-  j.home.serve(j.desk, picoseconds{0});  // an answer that was late is no second one
+  j.home.serve(j.driver, picoseconds{0});  // an answer that was late is no second one
   j.other.serve(j.elsewhere, picoseconds{0});
   CHECK(j.of(1).free.size() == 1);
 }
@@ -250,7 +250,7 @@ TEST_CASE("nic between: whoever posts more than it may is told, and what it reca
   for (epoch_t e = 0; e < 32; ++e) j.other.recall(e, 1);
   j.finish();
   CHECK(j.of(1).free.size() == 32);
-  CHECK(j.desk.empty());
+  CHECK(j.driver.empty());
   CHECK(j.other.post(j.clients[1], p));
 }
 
@@ -280,13 +280,13 @@ TEST_CASE("nic between: copies are made in pieces, others are performed meanwhil
   for (int round = 0; round < 60; ++round) {
     job j{3, 400'000};
     for (rank_t r = 0; r < 3; ++r) j.post(r, 0);
-    j.home.serve(j.desk, picoseconds{0});
+    j.home.serve(j.driver, picoseconds{0});
     const std::uint64_t turns = random() % 60;
-    for (std::uint64_t t = 0; t < turns; ++t) j.desk.turn(picoseconds{0});
+    for (std::uint64_t t = 0; t < turns; ++t) j.driver.turn(picoseconds{0});
     j.other.serve(j.elsewhere, picoseconds{0});
     if (j.of(1).ended.empty()) {
       j.other.recall(0, 1);
-      j.home.serve(j.desk, picoseconds{0});
+      j.home.serve(j.driver, picoseconds{0});
       ++(j.both.copies < 14 ? before : between);
     } else {
       ++after;
@@ -297,7 +297,7 @@ TEST_CASE("nic between: copies are made in pieces, others are performed meanwhil
     if (recalled) {
       CHECK(j.out == then);
       CHECK(j.of(1).free == std::vector<epoch_t>{0});
-      CHECK(j.desk.under_way() == 0);
+      CHECK(j.driver.under_way() == 0);
     } else {
       CHECK(j.right());
     }
@@ -308,8 +308,8 @@ TEST_CASE("nic between: copies are made in pieces, others are performed meanwhil
 
   job longest{2, 2'000'000};
   for (rank_t r = 0; r < 2; ++r) longest.post(r, 0);
-  longest.home.serve(longest.desk, picoseconds{0});
-  longest.desk.turn(picoseconds{0});
+  longest.home.serve(longest.driver, picoseconds{0});
+  longest.driver.turn(picoseconds{0});
   job brief{2, 10};
   for (rank_t r = 0; r < 2; ++r) {
     const auto at = static_cast<std::size_t>(r);
@@ -322,9 +322,9 @@ TEST_CASE("nic between: copies are made in pieces, others are performed meanwhil
     p.memory.output = reinterpret_cast<std::byte*>(brief.out[at].data());
     p.type = datatype::i32;
     p.reduction = sum;
-    longest.desk.post(brief.clients[at], std::move(p));
+    longest.driver.post(brief.clients[at], std::move(p));
   }
-  for (int t = 0; t < 5; ++t) longest.desk.turn(picoseconds{0});
+  for (int t = 0; t < 5; ++t) longest.driver.turn(picoseconds{0});
   CHECK(brief.right());
   CHECK(longest.both.copies < 10);  // of 31
   longest.finish();
@@ -379,8 +379,8 @@ struct hosted_job {
   }
   void finish() {
     for (int round = 0; round < 3; ++round) {
-      home->serve(desk, picoseconds{0});
-      for (picoseconds now{0}; desk.turn(now); now += picoseconds{1000}) {}
+      home->serve(driver, picoseconds{0});
+      for (picoseconds now{0}; driver.turn(now); now += picoseconds{1000}) {}
       other->serve(elsewhere, picoseconds{0});
     }
   }
@@ -397,7 +397,7 @@ struct hosted_job {
   two_processes both;
   std::shared_ptr<noted_host> host = std::make_shared<noted_host>();
   std::optional<nic_between> home, other;
-  nic_desk desk, elsewhere;
+  nic_driver driver, elsewhere;
 };
 
 }  // namespace
@@ -414,8 +414,8 @@ TEST_CASE("nic between: a home without ranks reads the descriptors once for a pl
         for (rank_t k = 0; k < 4; ++k) {
           CHECK(j.all_are(-1));
           j.post((k + static_cast<rank_t>(e)) % 4, e);
-          j.home->serve(j.desk, picoseconds{0});
-          if (k < 3) CHECK_FALSE(j.desk.turn(picoseconds{0}));
+          j.home->serve(j.driver, picoseconds{0});
+          if (k < 3) CHECK_FALSE(j.driver.turn(picoseconds{0}));
         }
         CHECK(j.host->under_way() == 4);
         j.finish();
@@ -423,8 +423,8 @@ TEST_CASE("nic between: a home without ranks reads the descriptors once for a pl
         CHECK(j.host->under_way() == 0);
       }
       CHECK(j.both.copies == 1 + (maps ? 0 : 160));  // the descriptors; of four ranks an input and an output
-      CHECK(j.desk.empty());
-      CHECK(j.desk.scratch().in_use == 0);
+      CHECK(j.driver.empty());
+      CHECK(j.driver.scratch().in_use == 0);
       j.other->end();
       CHECK(j.host->whom == 77);
     }
@@ -450,7 +450,7 @@ TEST_CASE(
       for (const auto& o : j.out) CHECK(std::all_of(o.begin(), o.begin() + 100, [](std::int32_t x) { return x == 6; }));
     }
   CHECK(j.both.copies == sizes);
-  CHECK(j.desk.empty());
+  CHECK(j.driver.empty());
 }
 
 TEST_CASE("nic between: descriptors that reach beyond what a rank has posted, or are none, fail the operation there") {
@@ -464,14 +464,14 @@ TEST_CASE("nic between: descriptors that reach beyond what a rank has posted, or
     CHECK(j.of(r).ended[0].second->text.find("reaches beyond the rank's buffers") != std::string::npos);
   }
   CHECK(j.all_are(-1));
-  CHECK(j.desk.empty());
+  CHECK(j.driver.empty());
   hosted_job unread{3};
   unread.both.refuses = true;
   for (rank_t r = 0; r < 3; ++r) unread.post(r, 0);
   unread.finish();
   REQUIRE(unread.of(1).ended.size() == 1);
   CHECK(unread.of(1).ended[0].second->text == "the NIC refuses its descriptors: they did not come");
-  CHECK(unread.desk.empty());
+  CHECK(unread.driver.empty());
 }
 
 TEST_CASE(
@@ -492,7 +492,7 @@ TEST_CASE(
     REQUIRE(j.of(2).ended.size() == 1);
     REQUIRE(j.of(2).ended[0].second);
     CHECK(j.all_are(-1));
-    CHECK(j.desk.empty());
+    CHECK(j.driver.empty());
     return j.of(2).ended[0].second->text;
   };
   const auto has = [](const std::string& text, const char* part) {
@@ -546,15 +546,15 @@ TEST_CASE("nic between: a home without ranks frees what a process has left behin
   hosted_job j{3, 400'000};
   for (rank_t r = 0; r < 3; ++r) j.post(r, 0);
   j.post(0, 1);
-  j.home->serve(j.desk, picoseconds{0});
-  j.desk.turn(picoseconds{0});
-  CHECK(j.desk.operations() == 2);
+  j.home->serve(j.driver, picoseconds{0});
+  j.driver.turn(picoseconds{0});
+  CHECK(j.driver.operations() == 2);
   j.home->end();
   CHECK(j.home->has_ended());
-  j.home->close(j.desk, picoseconds{0});
-  CHECK(j.desk.empty());
-  CHECK(j.desk.under_way() == 0);
-  CHECK(j.desk.scratch().in_use == 0);
+  j.home->close(j.driver, picoseconds{0});
+  CHECK(j.driver.empty());
+  CHECK(j.driver.under_way() == 0);
+  CHECK(j.driver.scratch().in_use == 0);
   j.other->recall(0, 2);
   j.other->look_after(steady_time{});
   CHECK(j.of(2).free == std::vector<epoch_t>{0});

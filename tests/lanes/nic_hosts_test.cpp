@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// NICs of several hosts that perform together: a desk a host and links in memory, in one process and without threads, so that seeds decide what
+// NICs of several hosts that perform together: a driver a host and links in memory, in one process and without threads, so that seeds decide what
 // happens when. What real processes do with it: tests/processes/offload_test.cpp.
 
 #include <doctest/doctest.h>
@@ -118,10 +118,10 @@ struct group {
 };
 
 struct world {
-  explicit world(int n, std::size_t scratch = nic_desk::default_scratch) : hosts(n), between(n) {
-    for (int h = 0; h < n; ++h) desks.push_back(std::make_unique<nic_desk>(nic_config(), scratch));
+  explicit world(int n, std::size_t scratch = nic_driver::default_scratch) : hosts(n), between(n) {
+    for (int h = 0; h < n; ++h) drivers.push_back(std::make_unique<nic_driver>(nic_config(), scratch));
   }
-  nic_desk& desk(int host) { return *desks[static_cast<std::size_t>(host)]; }
+  nic_driver& driver(int host) { return *drivers[static_cast<std::size_t>(host)]; }
   group& add(std::vector<std::uint32_t> host_of, std::size_t count, const char* choreography = "ring") {
     groups.push_back(std::make_unique<group>(*this, groups.size() + 1, std::move(host_of), count, choreography));
     return *groups.back();
@@ -135,18 +135,19 @@ struct world {
     } while (!between.empty());
   }
   bool empty() const {
-    return std::ranges::all_of(desks, [](const auto& d) { return d->empty() && d->nic().statistics().sequences == 0; });
+    return std::ranges::all_of(drivers,
+                               [](const auto& d) { return d->empty() && d->nic().statistics().sequences == 0; });
   }
 
   int hosts;
   links between;
-  std::vector<std::unique_ptr<nic_desk>> desks;
+  std::vector<std::unique_ptr<nic_driver>> drivers;
   std::vector<std::unique_ptr<group>> groups;
 };
 
 void world::turn(int host) {
-  for (const auto& g : groups) g->at[static_cast<std::size_t>(host)]->serve(desk(host), now);
-  while (desk(host).turn(now)) {}
+  for (const auto& g : groups) g->at[static_cast<std::size_t>(host)]->serve(driver(host), now);
+  while (driver(host).turn(now)) {}
   for (const auto& g : groups)
     for (rank_t r = 0; r < g->ranks(); ++r)
       for (const auto& [epoch, why] : g->clients[static_cast<std::size_t>(r)]->ended)
@@ -212,11 +213,11 @@ nic_posting group::posting(rank_t r, epoch_t epoch, std::uint64_t fingerprint) {
 }
 
 void group::post(rank_t r, epoch_t epoch, std::uint64_t fingerprint) {
-  all.desk(host(r)).post(clients[static_cast<std::size_t>(r)], posting(r, epoch, fingerprint));
+  all.driver(host(r)).post(clients[static_cast<std::size_t>(r)], posting(r, epoch, fingerprint));
 }
 
 void group::recall(rank_t r, epoch_t epoch) {
-  all.desk(host(r)).recall(*clients[static_cast<std::size_t>(r)], id, epoch, r, now);
+  all.driver(host(r)).recall(*clients[static_cast<std::size_t>(r)], id, epoch, r, now);
   CHECK_FALSE(all.between.refers_to(id, r, epoch));
 }
 
@@ -250,7 +251,7 @@ TEST_CASE("nic hosts: NICs of several hosts perform together, with packets betwe
         }
         CHECK(w.empty());
         if (hosts == 2)
-          for (const auto& d : w.desks) CHECK(d->nic().statistics().again == 0);
+          for (const auto& d : w.drivers) CHECK(d->nic().statistics().again == 0);
       }
 }
 
@@ -307,14 +308,14 @@ TEST_CASE(
   CHECK(w.between.waiting(1, 0) > 0);
   w.finish();
   CHECK(g.right(0));
-  CHECK(w.desks[1]->nic().statistics().again > 0);
+  CHECK(w.drivers[1]->nic().statistics().again > 0);
   // Host 2 never calls number 1.
   g.post(0, 1);
   g.post(1, 1);
   w.finish();
   g.recall(0, 1);
   g.recall(1, 1);
-  CHECK_FALSE(w.desk(2).empty());
+  CHECK_FALSE(w.driver(2).empty());
   for (rank_t r = 0; r < 3; ++r) g.post(r, 2);
   w.finish();
   CHECK(g.right(2));
@@ -351,7 +352,7 @@ TEST_CASE("nic hosts: operations of one communicator are under way beside each o
   constexpr epoch_t next = 2 * offload::most_jobs;
   for (epoch_t e = next; e < next + 32; ++e) g.post(0, e);
   w.turn(0);
-  CHECK(w.desk(0).under_way() == 32);
+  CHECK(w.driver(0).under_way() == 32);
   for (epoch_t e = next; e < next + 32; ++e) g.post(1, e);
   w.finish();
   for (epoch_t e = next; e < next + 32; ++e) CHECK(g.right(e));
@@ -375,7 +376,7 @@ TEST_CASE("nic hosts: more communicators at once than a NIC has names for fail w
       CHECK(ended.front().second->text.find("224 operations between hosts at once") != std::string::npos);
       each->recall(1 - r, 0);  // as its rank does when it hears of that
     }
-  CHECK(failed == 2 * (many - nic_desk::most_between_hosts));
+  CHECK(failed == 2 * (many - nic_driver::most_between_hosts));
   w.finish();
   int well = 0;
   for (const group* each : g) well += each->right(0) ? 1 : 0;
@@ -398,7 +399,7 @@ TEST_CASE(
     CAPTURE(drawn);
     std::mt19937_64 random(drawn);
     const auto below = [&](std::size_t end) { return static_cast<std::size_t>(random() % end); };
-    world w{2 + static_cast<int>(below(3)), below(2) == 0 ? 1 : nic_desk::default_scratch};
+    world w{2 + static_cast<int>(below(3)), below(2) == 0 ? 1 : nic_driver::default_scratch};
     constexpr epoch_t epochs = 4;
     const int groups = 1 + static_cast<int>(below(3));
     for (int i = 0; i < groups; ++i) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The process's NIC: the desk alone, where every order of postings and recalls is tried, and its thread with ranks on threads.
+// The process's NIC: the driver alone, where every order of postings and recalls is tried, and its thread with ranks on threads.
 
 #include <doctest/doctest.h>
 
@@ -31,8 +31,8 @@ struct party {
     const auto at = static_cast<std::size_t>(r);
     return nic_sum_posting(how, r, epoch, fingerprint, in[at], out[at]);
   }
-  void post(nic_desk& desk, rank_t r, epoch_t epoch, std::uint64_t fingerprint = 7) {
-    desk.post(clients[static_cast<std::size_t>(r)], posting(r, epoch, fingerprint));
+  void post(nic_driver& driver, rank_t r, epoch_t epoch, std::uint64_t fingerprint = 7) {
+    driver.post(clients[static_cast<std::size_t>(r)], posting(r, epoch, fingerprint));
   }
   bool right() const {
     const int sum_of_all = ranks * (ranks + 1) / 2;
@@ -52,8 +52,8 @@ struct party {
   std::vector<std::vector<std::int32_t>> in, out;
 };
 
-void finish(nic_desk& desk) {
-  for (picoseconds now{0}; desk.turn(now); now += picoseconds{1000}) {}
+void finish(nic_driver& driver) {
+  for (picoseconds now{0}; driver.turn(now); now += picoseconds{1000}) {}
 }
 
 double seconds_of_cpu() {
@@ -65,90 +65,90 @@ double seconds_of_cpu() {
 
 }  // namespace
 
-TEST_CASE("nic desk: an operation begins with its last rank, in whatever order they post, and is right") {
+TEST_CASE("nic driver: an operation begins with its last rank, in whatever order they post, and is right") {
   for (const char* choreography : {"ring", "halving_doubling", "double_binary_tree"}) {
     std::vector<rank_t> order{0, 1, 2, 3};
     epoch_t epoch = 0;
-    nic_desk desk;
+    nic_driver driver;
     do {
       party of(4, 50'001, choreography);
       for (const rank_t r : order) {
         CHECK(of.untouched());
-        of.post(desk, r, epoch);
-        if (r != order.back()) CHECK_FALSE(desk.turn(picoseconds{0}));
+        of.post(driver, r, epoch);
+        if (r != order.back()) CHECK_FALSE(driver.turn(picoseconds{0}));
       }
-      finish(desk);
+      finish(driver);
       CHECK(of.right());
       for (const auto& c : of.clients) {
         REQUIRE(c->ended.size() == 1);
         CHECK(c->ended[0].first == epoch);
         CHECK_FALSE(c->ended[0].second);
       }
-      CHECK(desk.empty());
+      CHECK(driver.empty());
       ++epoch;
     } while (std::next_permutation(order.begin(), order.end()));
   }
 }
 
-TEST_CASE("nic desk: who posts another call is told so, nobody's memory is touched, and all get theirs back") {
-  nic_desk desk;
+TEST_CASE("nic driver: who posts another call is told so, nobody's memory is touched, and all get theirs back") {
+  nic_driver driver;
   party of(3, 1000);
-  of.post(desk, 2, 5);
-  of.post(desk, 0, 5, 8);
-  of.post(desk, 1, 5);
-  finish(desk);
+  of.post(driver, 2, 5);
+  of.post(driver, 0, 5, 8);
+  of.post(driver, 1, 5);
+  finish(driver);
   CHECK(of.clients[0]->different == std::vector<std::pair<epoch_t, rank_t>>{{5, 2}});
   CHECK(of.clients[1]->different.empty());
-  for (rank_t r = 0; r < 3; ++r) desk.recall(*of.clients[static_cast<std::size_t>(r)], 1, 5, r, picoseconds{0});
+  for (rank_t r = 0; r < 3; ++r) driver.recall(*of.clients[static_cast<std::size_t>(r)], 1, 5, r, picoseconds{0});
   for (const auto& c : of.clients) CHECK(c->free == std::vector<epoch_t>{5});
   CHECK(of.untouched());
-  CHECK(desk.empty());
+  CHECK(driver.empty());
 }
 
 TEST_CASE(
-    "nic desk: memory that is recalled at any moment is not touched afterwards, and the next operations are right") {
+    "nic driver: memory that is recalled at any moment is not touched afterwards, and the next operations are right") {
   constexpr int ranks = 3;
-  nic_desk desk;
+  nic_driver driver;
   std::mt19937_64 random(seed());
   int in_the_middle = 0;
   for (epoch_t epoch = 0; epoch < 60; ++epoch) {
     party broken(ranks, 400'000), next(ranks, 1000);
-    for (rank_t r = 0; r < ranks; ++r) broken.post(desk, r, 2 * epoch);
-    for (rank_t r = 0; r < ranks; ++r) next.post(desk, r, 2 * epoch + 1);
-    for (std::uint64_t turns = random() % 6; turns > 0; --turns) desk.turn(picoseconds{0});
+    for (rank_t r = 0; r < ranks; ++r) broken.post(driver, r, 2 * epoch);
+    for (rank_t r = 0; r < ranks; ++r) next.post(driver, r, 2 * epoch + 1);
+    for (std::uint64_t turns = random() % 6; turns > 0; --turns) driver.turn(picoseconds{0});
     const auto first = static_cast<rank_t>(random() % ranks);
     in_the_middle += !broken.untouched() && !broken.right();
-    desk.recall(*broken.clients[static_cast<std::size_t>(first)], 1, 2 * epoch, first, picoseconds{0});
+    driver.recall(*broken.clients[static_cast<std::size_t>(first)], 1, 2 * epoch, first, picoseconds{0});
     const auto then = broken.out;
-    finish(desk);
+    finish(driver);
     CHECK(broken.out == then);
     CHECK(next.right());
     for (rank_t r = 0; r < ranks; ++r)
-      if (r != first) desk.recall(*broken.clients[static_cast<std::size_t>(r)], 1, 2 * epoch, r, picoseconds{0});
-    CHECK(desk.empty());
-    CHECK(desk.under_way() == 0);
+      if (r != first) driver.recall(*broken.clients[static_cast<std::size_t>(r)], 1, 2 * epoch, r, picoseconds{0});
+    CHECK(driver.empty());
+    CHECK(driver.under_way() == 0);
   }
   CHECK(in_the_middle > 5);
 }
 
-TEST_CASE("nic desk: more operations than there are JobIDs wait, and nothing is lost") {
+TEST_CASE("nic driver: more operations than there are JobIDs wait, and nothing is lost") {
   constexpr int operations = 600;
-  nic_desk desk;
+  nic_driver driver;
   std::vector<std::unique_ptr<party>> all;
   for (epoch_t e = 0; e < operations; ++e) {
     all.push_back(std::make_unique<party>(2, 10));
-    all.back()->post(desk, 0, e);
+    all.back()->post(driver, 0, e);
   }
-  CHECK(desk.under_way() == 0);
-  for (epoch_t e = operations; e-- > 0;) all[e]->post(desk, 1, e);
-  desk.turn(picoseconds{0});
-  CHECK(desk.under_way() <= static_cast<std::size_t>(offload::most_jobs));
-  finish(desk);
-  CHECK(desk.empty());
+  CHECK(driver.under_way() == 0);
+  for (epoch_t e = operations; e-- > 0;) all[e]->post(driver, 1, e);
+  driver.turn(picoseconds{0});
+  CHECK(driver.under_way() <= static_cast<std::size_t>(offload::most_jobs));
+  finish(driver);
+  CHECK(driver.empty());
   CHECK(std::all_of(all.begin(), all.end(), [](const auto& p) { return p->right(); }));
 }
 
-TEST_CASE("nic desk: scratch is for what is being performed, is bounded, and comes back however an operation ends") {
+TEST_CASE("nic driver: scratch is for what is being performed, is bounded, and comes back however an operation ends") {
   constexpr std::size_t count = 20'000, operations = 40;
   constexpr int ranks = 8;
   const auto needs = [&](const party& p) {
@@ -159,27 +159,27 @@ TEST_CASE("nic desk: scratch is for what is being performed, is bounded, and com
   const auto make = [&] { return std::make_unique<party>(ranks, count, "double_binary_tree"); };
   const std::size_t each = needs(*make());
   REQUIRE(each > 0);
-  nic_desk desk{nic_config(), 3 * each};
+  nic_driver driver{nic_config(), 3 * each};
   std::vector<std::unique_ptr<party>> all;
   for (epoch_t e = 0; e < operations; ++e) all.push_back(make());
   for (epoch_t e = 0; e < operations; ++e)
-    for (rank_t r = 1; r < ranks; ++r) all[e]->post(desk, r, e);
-  CHECK(desk.scratch().high_water == 0);  // they wait for rank 0
-  for (epoch_t e = 0; e < operations; ++e) all[e]->post(desk, 0, e);
-  desk.turn(picoseconds{0});
-  CHECK(desk.under_way() > 1);
-  desk.recall(*all[0]->clients[0], 1, 0, 0, picoseconds{0});
+    for (rank_t r = 1; r < ranks; ++r) all[e]->post(driver, r, e);
+  CHECK(driver.scratch().high_water == 0);  // they wait for rank 0
+  for (epoch_t e = 0; e < operations; ++e) all[e]->post(driver, 0, e);
+  driver.turn(picoseconds{0});
+  CHECK(driver.under_way() > 1);
+  driver.recall(*all[0]->clients[0], 1, 0, 0, picoseconds{0});
   for (rank_t r = 1; r < ranks; ++r)
-    desk.recall(*all[0]->clients[static_cast<std::size_t>(r)], 1, 0, r, picoseconds{0});
-  finish(desk);
-  CHECK(desk.empty());
+    driver.recall(*all[0]->clients[static_cast<std::size_t>(r)], 1, 0, r, picoseconds{0});
+  finish(driver);
+  CHECK(driver.empty());
   CHECK(std::all_of(all.begin() + 1, all.end(), [](const auto& p) { return p->right(); }));
-  CHECK(desk.scratch().in_use == 0);
+  CHECK(driver.scratch().in_use == 0);
   // The arena's blocks are a quarter too large at most.
-  CHECK(desk.scratch().high_water <= 3 * each * 5 / 4);
-  CHECK(desk.scratch().retained <= 3 * each * 5 / 4);
+  CHECK(driver.scratch().high_water <= 3 * each * 5 / 4);
+  CHECK(driver.scratch().retained <= 3 * each * 5 / 4);
 
-  nic_desk narrow{nic_config(), 1};  // nothing fits: one after the other
+  nic_driver narrow{nic_config(), 1};  // nothing fits: one after the other
   for (epoch_t e = 0; e < 3; ++e) all[e] = make();
   for (epoch_t e = 0; e < 3; ++e)
     for (rank_t r = 0; r < ranks; ++r) all[e]->post(narrow, r, e);
@@ -190,8 +190,9 @@ TEST_CASE("nic desk: scratch is for what is being performed, is bounded, and com
   CHECK(narrow.scratch().retained == 0);
 }
 
-TEST_CASE("nic desk: others are performed beside an operation that needs more scratch than all may have, and past the "
-          "next one") {
+TEST_CASE(
+    "nic driver: others are performed beside an operation that needs more scratch than all may have, and past the "
+    "next one") {
   constexpr int ranks = 8;
   const auto needs = [&](const party& p) {
     std::size_t bytes = 0;
@@ -202,18 +203,18 @@ TEST_CASE("nic desk: others are performed beside an operation that needs more sc
   party small(ranks, 1000, "double_binary_tree"), behind(ranks, 1000, "double_binary_tree");
   const std::size_t few = 3 * needs(small);
   REQUIRE(needs(large) > few);
-  nic_desk desk{nic_config(), few};
+  nic_driver driver{nic_config(), few};
   epoch_t epoch = 0;
   const auto post = [&](party& p) {
-    for (rank_t r = 0; r < ranks; ++r) p.post(desk, r, epoch);
+    for (rank_t r = 0; r < ranks; ++r) p.post(driver, r, epoch);
     ++epoch;
   };
   const auto go_on = [&](const party& until) {
-    for (int turns = 0; turns < 1000 && !until.right(); ++turns) desk.turn(picoseconds{0});
+    for (int turns = 0; turns < 1000 && !until.right(); ++turns) driver.turn(picoseconds{0});
     CHECK(until.right());
   };
   post(large);
-  desk.turn(picoseconds{0});
+  driver.turn(picoseconds{0});
   post(small);
   go_on(small);
   CHECK_FALSE(large.right());
@@ -222,15 +223,15 @@ TEST_CASE("nic desk: others are performed beside an operation that needs more sc
   go_on(behind);
   CHECK_FALSE(large.right());
   CHECK(next.untouched());
-  finish(desk);
+  finish(driver);
   CHECK(large.right());
   CHECK(next.right());
-  CHECK(desk.empty());
-  CHECK(desk.scratch().in_use == 0);
-  CHECK(desk.scratch().high_water <= (needs(large) + few) * 5 / 4);
+  CHECK(driver.empty());
+  CHECK(driver.scratch().in_use == 0);
+  CHECK(driver.scratch().high_water <= (needs(large) + few) * 5 / 4);
 }
 
-TEST_CASE("nic desk: what needs little scratch does not wait behind what needs much, and what needs none waits for "
+TEST_CASE("nic driver: what needs little scratch does not wait behind what needs much, and what needs none waits for "
           "nobody's") {
   constexpr int ranks = 8;
   const auto needs = [&](const party& p) {
@@ -243,26 +244,26 @@ TEST_CASE("nic desk: what needs little scratch does not wait behind what needs m
   for (int k = 0; k < 40; ++k) brief.push_back(std::make_unique<party>(ranks, 100, "double_binary_tree"));
   const std::size_t most = needs(first) * 3 / 2;  // room for one of them
   REQUIRE(needs(*brief[0]) * 32 < most);
-  nic_desk desk{nic_config(), most};
+  nic_driver driver{nic_config(), most};
   epoch_t epoch = 0;
   const auto post = [&](party& p) {
-    for (rank_t r = 0; r < ranks; ++r) p.post(desk, r, epoch);
+    for (rank_t r = 0; r < ranks; ++r) p.post(driver, r, epoch);
     ++epoch;
   };
   post(first);
-  desk.turn(picoseconds{0});
+  driver.turn(picoseconds{0});
   post(second);
   for (auto& p : brief) post(*p);
-  for (int turns = 0; turns < 1000 && !brief.back()->right(); ++turns) desk.turn(picoseconds{0});
+  for (int turns = 0; turns < 1000 && !brief.back()->right(); ++turns) driver.turn(picoseconds{0});
   for (auto& p : brief) CHECK(p->right());
   CHECK_FALSE(first.right());
   CHECK(second.untouched());
-  finish(desk);
+  finish(driver);
   CHECK(first.right());
   CHECK(second.right());
-  CHECK(desk.empty());
-  CHECK(desk.scratch().in_use == 0);
-  CHECK(desk.scratch().high_water <= most * 5 / 4);
+  CHECK(driver.empty());
+  CHECK(driver.scratch().in_use == 0);
+  CHECK(driver.scratch().high_water <= most * 5 / 4);
 }
 
 TEST_CASE("nic arrivals: the last of an operation's ranks is told so, and none before") {

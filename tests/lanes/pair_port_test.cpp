@@ -471,7 +471,7 @@ private:
 
 }  // namespace
 
-TEST_CASE("a message is taken from its stage while the sender still copies it there") {
+TEST_CASE("a message is taken from its staging buffer while the sender still copies it there") {
   heap_memory memory;
   pair_board board(2, memory);
   constexpr std::uint64_t count = 60;
@@ -485,7 +485,7 @@ TEST_CASE("a message is taken from its stage while the sender still copies it th
     for (std::uint64_t n = 0; n < count; ++n) {
       std::vector<std::byte> got(length(n));
       pair_end in = pair_end::of_receiver(board.lane(0, 1), n, 1, got.data(), got.size(), {&others, 0});
-      // Some come later than all is there, some earlier than anything, and some go away, for whom the sender copies past the stage.
+      // Some come later than all is there, some earlier than anything, and some go away, for whom the sender copies past the staging buffer.
       while (n % 3 == 0 && begun.load() <= n) std::this_thread::yield();
       for (int looks = 0; in.look() != pair_status::performed; ++looks)
         if (n % 5 == 0 && looks == 20) in.go_away();
@@ -495,9 +495,9 @@ TEST_CASE("a message is taken from its stage while the sender still copies it th
   });
   for (std::uint64_t n = 0; n < count; ++n) {
     const std::vector<std::byte> given = bytes_of(length(n), n);
-    const new_pages stage(longest);
+    const new_pages staging(longest);
     begun.store(n + 1);
-    pair_end out = pair_end::of_sender(board.lane(0, 1), n, 1, given.data(), given.size(), {&others, 1, stage.get()});
+    pair_end out = pair_end::of_sender(board.lane(0, 1), n, 1, given.data(), given.size(), {&others, 1, staging.get()});
     out.post();
     while (out.look() != pair_status::performed) std::this_thread::yield();
     while (taken.load() <= n) std::this_thread::yield();
@@ -528,10 +528,10 @@ TEST_CASE(
             CAPTURE(bytes);
             CAPTURE(wanted);
             const std::vector<std::byte> given = bytes_of(bytes, number);
-            std::vector<std::byte> got(wanted), stage(bytes);
+            std::vector<std::byte> got(wanted), staging(bytes);
             pair_end in = pair_end::of_receiver(lane, number, wanted, got.data(), wanted, {&others, 0});
             pair_end out = pair_end::of_sender(lane, number, bytes, given.data(), bytes,
-                                               {&others, 1, staged ? stage.data() : nullptr}, over);
+                                               {&others, 1, staged ? staging.data() : nullptr}, over);
             number += pair_lane::depth;  // always the same slot, as its words are those of the message before
             if (order == first::receiver) CHECK(in.look() == pair_status::waiting);
             if (order == first::receiver) in.offer();

@@ -22,7 +22,7 @@ namespace {
 using found = part_areas::found;
 
 part_links links_of(rank_t rank, int parts) {
-  return {partition(lower_syncs(write_score(*find_choreography("ring"), flat_stage(collective::all_gather, 2))), parts),
+  return {partition(lower_syncs(write_score(*find_choreography("ring"), flat_setup(collective::all_gather, 2))), parts),
           rank, 8};
 }
 

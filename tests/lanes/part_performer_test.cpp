@@ -30,7 +30,7 @@ struct parted {
   parted(const char* choreography, collective what, int ranks, std::size_t elements, int parts, int credits = 8)
       : count(elements), pieces(parts) {
     auto p = std::make_shared<plan>();
-    score s = partition(lower_syncs(write_score(*find_choreography(choreography), flat_stage(what, ranks))), parts);
+    score s = partition(lower_syncs(write_score(*find_choreography(choreography), flat_setup(what, ranks))), parts);
     if (credits == 1) s = pace_sends(s, 1);
     REQUIRE(verify(s, {credits, 1}).ok());
     p->notes = std::make_shared<const score>(std::move(s));
@@ -196,7 +196,7 @@ TEST_CASE("a link with room for one message, on which many are sent, waits for w
 
 TEST_CASE("all ranks find the same place for a link, and room for what is under way on it") {
   const score s =
-      partition(lower_syncs(write_score(*find_choreography("ring"), flat_stage(collective::all_reduce, 5))), 3);
+      partition(lower_syncs(write_score(*find_choreography("ring"), flat_setup(collective::all_reduce, 5))), 3);
   std::vector<part_links> of;
   for (rank_t r = 0; r < 5; ++r) of.emplace_back(s, r, 8);
   for (rank_t r = 0; r < 5; ++r) {

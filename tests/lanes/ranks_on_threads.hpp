@@ -226,7 +226,7 @@ private:
 inline plan_ptr sum_plan(int ranks, std::size_t count) {
   auto p = std::make_shared<plan>();
   p->notes = std::make_shared<const score>(one_cell_per_step(
-      lower_syncs(write_score(*find_choreography("one_shot"), flat_stage(collective::all_reduce, ranks)))));
+      lower_syncs(write_score(*find_choreography("one_shot"), flat_setup(collective::all_reduce, ranks)))));
   p->count = count;
   p->work_type = datatype::i32;
   p->port = slots_plan{slot_format::ll128};
@@ -244,7 +244,7 @@ inline call sum_call(std::size_t count) {
 inline plan_ptr rooted_plan(collective what, int ranks, rank_t root, std::size_t count, agreement_form form) {
   auto p = std::make_shared<plan>();
   p->notes = std::make_shared<const score>(
-      with_agreement(write_score(*find_choreography("one_shot"), flat_stage(what, ranks, root)), form).value());
+      with_agreement(write_score(*find_choreography("one_shot"), flat_setup(what, ranks, root)), form).value());
   p->count = count;
   p->work_type = datatype::i32;
   p->port = slots_plan{slot_format::ll128};
@@ -255,7 +255,7 @@ inline plan_ptr rooted_plan(collective what, int ranks, rank_t root, std::size_t
 inline plan_ptr direct_sum_plan(int ranks, std::size_t count) {
   auto p = std::make_shared<plan>();
   p->notes = std::make_shared<const score>(
-      lower_syncs(write_score(*find_choreography("fused"), flat_stage(collective::all_reduce, ranks))));
+      lower_syncs(write_score(*find_choreography("fused"), flat_setup(collective::all_reduce, ranks))));
   p->count = count;
   p->work_type = datatype::i32;
   p->port = direct_plan{};
@@ -280,7 +280,7 @@ inline void wait_for(const completion_ptr& done) {
 inline plan_ptr mailbox_sum_plan(int ranks, std::size_t count, const char* choreography = "recursive_doubling") {
   auto p = std::make_shared<plan>();
   p->notes = std::make_shared<const score>(one_cell_per_step(
-      lower_syncs(write_score(*find_choreography(choreography), flat_stage(collective::all_reduce, ranks)))));
+      lower_syncs(write_score(*find_choreography(choreography), flat_setup(collective::all_reduce, ranks)))));
   p->count = count;
   p->work_type = datatype::i32;
   p->port = mailbox_plan{.agrees = true};
@@ -303,7 +303,7 @@ inline plan_ptr nic_sum_plan(int ranks, std::size_t count, const char* choreogra
                              std::vector<std::uint32_t> nodes = {}) {
   auto p = std::make_shared<plan>();
   p->notes = std::make_shared<const score>(
-      lower_syncs(write_score(*find_choreography(choreography), flat_stage(collective::all_reduce, ranks))));
+      lower_syncs(write_score(*find_choreography(choreography), flat_setup(collective::all_reduce, ranks))));
   p->count = count;
   p->work_type = datatype::i32;
   p->port = nic_plan{8, nic_packet_bytes, std::move(nodes), {}};

@@ -115,7 +115,7 @@ TEST_CASE("torn writes: two threads, writers held up between halves, results sta
     for (const std::size_t count : {1U, 5U, 40U}) {
       slot_board board{2};
       board.tear_writes(&hold_up);
-      const operation what{"one_shot", flat_stage(collective::all_reduce, 2), count, format};
+      const operation what{"one_shot", flat_setup(collective::all_reduce, 2), count, format};
       const std::uint64_t rounds = 3000 / count;
       std::array<std::size_t, 2> wrong{};
       const auto perform = [&](rank_t r) {

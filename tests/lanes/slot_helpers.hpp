@@ -26,7 +26,7 @@ struct direct_port {};
 
 /// One collective on i64 over a board's ranks, compiled once.
 struct operation {
-  operation(std::string_view choreography, stage on, std::size_t elements, slot_format format, cutting cut = {},
+  operation(std::string_view choreography, setup on, std::size_t elements, slot_format format, cutting cut = {},
             std::size_t most_lines = slot_channel::most_lines, agreement_form form = agreement_form::none)
       : where(on), count(elements) {
     score s = lower_syncs(write_score(*find_choreography(choreography), on));
@@ -37,7 +37,7 @@ struct operation {
     for (rank_t r = 0; r < on.ranks; ++r) code.push_back(compile_slots(compile(s, r, shape, cut), format, most_lines));
   }
 
-  operation(std::string_view choreography, stage on, std::size_t elements, direct_port) : where(on), count(elements) {
+  operation(std::string_view choreography, setup on, std::size_t elements, direct_port) : where(on), count(elements) {
     const score s = lower_syncs(write_score(*find_choreography(choreography), on));
     shape.count = count;
     shape.element_size = sizeof(std::int64_t);
@@ -54,7 +54,7 @@ struct operation {
     return output_bytes(where.what, where.ranks, where.root, r, shape) / sizeof(std::int64_t);
   }
 
-  stage where;
+  setup where;
   std::size_t count;
   call_shape shape;
   std::vector<slot_program> code;  ///< of slots
@@ -112,7 +112,7 @@ struct basic_player {
 
   /// Number of wrong elements in the output.
   std::size_t wrong(const operation& what) const {
-    const stage& on = what.where;
+    const setup& on = what.where;
     const auto n = static_cast<std::size_t>(what.where.ranks);
     std::size_t errors = 0;
     for (std::size_t i = 0; i < what.outputs(rank); ++i) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The choreography one_shot: right on every stage and under all limits, one message a pair, left fold.
+// The choreography one_shot: right on every setup and under all limits, one message a pair, left fold.
 
 #include <doctest/doctest.h>
 
@@ -17,7 +17,7 @@ namespace {
 
 const choreography& one_shot = choreographies::one_shot;
 
-std::string describe(const stage& on, const performing_limits& limits) {
+std::string describe(const setup& on, const performing_limits& limits) {
   return std::string{name(on.what)} + ", " + std::to_string(on.ranks) + " ranks, root " + std::to_string(on.root) +
          (on.in_place ? ", in place" : "") + (on.uniform ? "" : ", blocks of different sizes") + ", " +
          std::to_string(limits.credits) + " credits, " + std::to_string(limits.slices) + " slices";
@@ -25,7 +25,7 @@ std::string describe(const stage& on, const performing_limits& limits) {
 
 int proved = 0;
 
-void prove(const stage& on) {
+void prove(const setup& on) {
   const score whole = write_score(one_shot, on);
   const score cut = one_cell_per_step(whole);
   for (const performing_limits limits : {performing_limits{8, 1}, {1, 1}, {2, 3}, {8, 3}}) {
@@ -47,7 +47,7 @@ std::size_t messages_of(collective what, int n) {
 
 }  // namespace
 
-TEST_CASE("one_shot is right on every stage, and folds from the left") {
+TEST_CASE("one_shot is right on every setup, and folds from the left") {
   for (const collective what : one_shot.collectives)
     for (const int ranks : {1, 2, 3, 4, 5, 7, 8, 13, 16, 33})
       for (rank_t root = 0; root < (has_root(what) ? ranks : 1); ++root) {
@@ -55,7 +55,7 @@ TEST_CASE("one_shot is right on every stage, and folds from the left") {
         for (const bool in_place : {false, true})
           for (const bool uniform : {true, false}) {
             if (!uniform && (block_count(what, ranks) <= 1)) continue;
-            const stage on = flat_stage(what, ranks, root, in_place, uniform);
+            const setup on = flat_setup(what, ranks, root, in_place, uniform);
             if (refusal(one_shot, on).empty()) prove(on);
             else CHECK((what == collective::all_to_all && in_place && !uniform));
           }
@@ -67,7 +67,7 @@ TEST_CASE("one_shot is right on every stage, and folds from the left") {
 TEST_CASE("one_shot: one message a pair that has something to say, the first to the next rank") {
   for (const collective what : one_shot.collectives)
     for (const int n : {2, 3, 8}) {
-      const score s = write_score(one_shot, flat_stage(what, n, has_root(what) ? n - 1 : 0));
+      const score s = write_score(one_shot, flat_setup(what, n, has_root(what) ? n - 1 : 0));
       CHECK(verify(s).messages == messages_of(what, n));
       if (has_root(what)) continue;
       for (rank_t r = 0; r < (upwards_only(what) ? n - 1 : n); ++r) {

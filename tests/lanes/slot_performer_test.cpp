@@ -85,7 +85,7 @@ TEST_CASE("slots: every collective, format and size gives the right answer") {
         for (const std::size_t count : {0U, 1U, 2U, 7U, 8U, 15U, 16U, 31U, 100U, 1000U})
           for (const slot_format format : formats) {
             const rank_t root = has_root(c) ? static_cast<rank_t>(random() % static_cast<unsigned>(ranks)) : 0;
-            const operation what{"one_shot", flat_stage(c, ranks, root, in_place), count, format};
+            const operation what{"one_shot", flat_setup(c, ranks, root, in_place), count, format};
             INFO(describe(what, "one_shot"));
             all.perform(what, epoch, 4, random);
             CHECK(all.wrong == 0);
@@ -110,7 +110,7 @@ TEST_CASE(
               // The tree of a prefix has messages both ways.
               if (!has_root(c) && which == "binomial" && form == agreement_form::mirrored) continue;
               const auto root = static_cast<rank_t>(random() % static_cast<unsigned>(ranks));
-              const operation what{which, flat_stage(c, ranks, root), count, format,
+              const operation what{which, flat_setup(c, ranks, root), count, format,
                                    {},    slot_channel::most_lines,   form};
               INFO(describe(what, which));
               CAPTURE(name(form));
@@ -147,7 +147,7 @@ TEST_CASE(
                          other_root = (root + 1) % ranks;
             const auto one_shot = [&](collective called, rank_t r, std::size_t count, agreement_form f) {
               const agreement_form agreed = traits_of(called).data_tell_all ? agreement_form::none : f;
-              return operation{"one_shot", flat_stage(called, ranks, r), count, format,
+              return operation{"one_shot", flat_setup(called, ranks, r), count, format,
                                {},         slot_channel::most_lines,     agreed};
             };
             const operation what = one_shot(c, root, 3, form);
@@ -193,9 +193,9 @@ TEST_CASE("slots: programs of other choreographies, with lanes, channels and sli
         for (const cutting cut : {cutting{1, 1}, cutting{2, 3}})
           for (const slot_format format : formats)
             for (const std::size_t count : {1U, 37U, 900U}) {
-              if (refusal(*find_choreography(name), flat_stage(collective::all_reduce, ranks, 0, in_place)) != "")
+              if (refusal(*find_choreography(name), flat_setup(collective::all_reduce, ranks, 0, in_place)) != "")
                 continue;
-              const operation what{name, flat_stage(collective::all_reduce, ranks, 0, in_place), count, format, cut};
+              const operation what{name, flat_setup(collective::all_reduce, ranks, 0, in_place), count, format, cut};
               INFO(describe(what, name));
               all.perform(what, epoch, 3, random);
               CHECK(all.wrong == 0);
@@ -210,8 +210,8 @@ TEST_CASE("slots: half of the ranks call something else, and nobody is given a r
     for (const slot_format other_format : formats)
       for (const std::size_t other_count : {3U, 4U, 500U}) {
         slot_ranks all{4};
-        const operation what{"one_shot", flat_stage(collective::all_reduce, 4), 3, format};
-        const operation other{"one_shot", flat_stage(collective::all_reduce, 4), other_count, other_format};
+        const operation what{"one_shot", flat_setup(collective::all_reduce, 4), 3, format};
+        const operation other{"one_shot", flat_setup(collective::all_reduce, 4), other_count, other_format};
         all.perform(what, 0, 3, random);
         const bool same = format == other_format && other_count == 3;
         // Same program: only the fingerprint tells.
@@ -238,8 +238,8 @@ TEST_CASE("slots: stamps that repeat after the wrap are not taken for new ones")
   std::mt19937_64 random{seed()};
   for (const slot_format format : formats) {
     slot_ranks all{3};
-    const operation small{"one_shot", flat_stage(collective::all_reduce, 3), 1, format};
-    const operation large{"one_shot", flat_stage(collective::all_reduce, 3), 700, format};
+    const operation small{"one_shot", flat_setup(collective::all_reduce, 3), 1, format};
+    const operation large{"one_shot", flat_setup(collective::all_reduce, 3), 700, format};
     const std::uint64_t next = slots::stamps_per_generation;
     all.perform(large, 0, 6, random);
     all.perform(large, next - 7, 4, random);
@@ -269,7 +269,7 @@ TEST_CASE("slots: a sender that runs ahead fills a ring, and goes on when half o
   for (const slot_format format : formats)
     for (const std::uint64_t first : {std::uint64_t{0}, std::uint64_t{7}}) {
       slot_ranks all{2};
-      const operation plain{"one_shot", flat_stage(collective::broadcast, 2), 10, format};
+      const operation plain{"one_shot", flat_setup(collective::broadcast, 2), 10, format};
       operation what = plain;
       for (slot_program& code : what.code) code.runs_ahead = true, code.identity += 1'000'000'000;
       player &root = *all.players[0], &other = *all.players[1];
@@ -308,11 +308,11 @@ TEST_CASE("slots: calls that run ahead between others, of every size, by ranks t
     for (const collective c : {collective::broadcast, collective::reduce, collective::gather, collective::scatter})
       for (const std::size_t count : {0U, 1U, 15U, 29U, 31U, 300U})
         for (const slot_format format : formats) {
-          calls.emplace_back("binomial", flat_stage(c, 3, static_cast<rank_t>(random() % 3)), count, format);
+          calls.emplace_back("binomial", flat_setup(c, 3, static_cast<rank_t>(random() % 3)), count, format);
           for (slot_program& code : calls.back().code) code.runs_ahead = random() % 2 == 0;
         }
     for (const slot_format format : formats)
-      calls.emplace_back("one_shot", flat_stage(collective::all_reduce, 3), 5, format);
+      calls.emplace_back("one_shot", flat_setup(collective::all_reduce, 3), 5, format);
     std::vector<std::size_t> program;
     for (int i = 0; i < 400; ++i) program.push_back(random() % calls.size());
     std::array<std::size_t, 3> at{};
@@ -338,7 +338,7 @@ TEST_CASE("slots: calls that run ahead between others, of every size, by ranks t
 TEST_CASE("slots: a sender is at most two operations ahead of a receiver") {
   for (const slot_format format : formats) {
     slot_ranks all{2};
-    const operation what{"one_shot", flat_stage(collective::broadcast, 2), 40, format};
+    const operation what{"one_shot", flat_setup(collective::broadcast, 2), 40, format};
     player &root = *all.players[0], &other = *all.players[1];
     for (std::uint64_t e = 0; e < 2; ++e) {
       root.start(what, e);
@@ -362,8 +362,8 @@ TEST_CASE("slots: a sender is at most two operations ahead of a receiver") {
 TEST_CASE("slots: LL after LL128 does not take a user's data for stamps") {
   std::mt19937_64 random{seed()};
   slot_ranks all{2};
-  const operation ll128{"one_shot", flat_stage(collective::all_gather, 2), 60, slot_format::ll128};
-  const operation ll{"one_shot", flat_stage(collective::all_gather, 2), 60, slot_format::ll};
+  const operation ll128{"one_shot", flat_setup(collective::all_gather, 2), 60, slot_format::ll128};
+  const operation ll{"one_shot", flat_setup(collective::all_gather, 2), 60, slot_format::ll};
   std::uint64_t epoch = 0;
   for (int round = 0; round < 20; ++round) {
     // Data that looks like the stamps of the operation after the next.
@@ -390,8 +390,8 @@ TEST_CASE("slots: a receiver that looks between all halves takes nothing that is
   for (const std::size_t count : {1U, 5U, 60U, 500U}) {
     slot_ranks all{2};
     all.board.tear_writes(&look_between);
-    const operation ll128{"one_shot", flat_stage(collective::all_gather, 2), count, slot_format::ll128};
-    const operation ll{"one_shot", flat_stage(collective::all_gather, 2), count, slot_format::ll};
+    const operation ll128{"one_shot", flat_setup(collective::all_gather, 2), count, slot_format::ll128};
+    const operation ll{"one_shot", flat_setup(collective::all_gather, 2), count, slot_format::ll};
     player &first = *all.players[0], &second = *all.players[1];
     for (std::uint64_t e = 0; e < 24; ++e) {
       const operation& what = random() % 2 == 0 ? ll : ll128;
@@ -419,11 +419,11 @@ TEST_CASE("slots: a receiver that looks between all halves takes nothing that is
 
 TEST_CASE("slots: what does not fit or shares memory is refused with a reason") {
   const call_shape shape{1u << 20, {}, {}, {}, 8};
-  const score direct = lower_syncs(write_score(*find_choreography("one_shot"), flat_stage(collective::all_reduce, 2)));
+  const score direct = lower_syncs(write_score(*find_choreography("one_shot"), flat_setup(collective::all_reduce, 2)));
   const program big = compile(direct, 0, shape, {});
   CHECK(why_no_slots(big, slot_format::ll128).find("lines") != std::string::npos);
   CHECK_THROWS_AS(compile_slots(big, slot_format::ll), error);
-  const score shared = lower_syncs(write_score(*find_choreography("fused"), flat_stage(collective::all_reduce, 2)));
+  const score shared = lower_syncs(write_score(*find_choreography("fused"), flat_setup(collective::all_reduce, 2)));
   CHECK(why_no_slots(compile(shared, 0, {16, {}, {}, {}, 4}, {}), slot_format::ll128).find("memory") !=
         std::string::npos);
   CHECK(why_no_slots(compile(direct, 0, {16, {}, {}, {}, 4}, {}), slot_format::ll128).empty());
@@ -431,7 +431,7 @@ TEST_CASE("slots: what does not fit or shares memory is refused with a reason") 
 
 TEST_CASE("slots: an in-place call over slots keeps no copy that it does not need") {
   const auto copies = [](rank_t r, bool in_place) {
-    const operation what{"one_shot", flat_stage(collective::all_reduce, 4, 0, in_place), 8, slot_format::ll128};
+    const operation what{"one_shot", flat_setup(collective::all_reduce, 4, 0, in_place), 8, slot_format::ll128};
     int count = 0;
     for (const slot_step& s : what.code[static_cast<std::size_t>(r)].steps) count += s.kind == step_kind::copy ? 1 : 0;
     return count;
@@ -467,7 +467,7 @@ void fill_with(std::vector<std::byte>& bytes, std::mt19937_64& random) {
 std::size_t wrong_bytes(int ranks, std::size_t count, datatype type, const op& reduction, slot_format format,
                         bool in_place, std::mt19937_64& random) {
   const std::size_t bytes = count * size_of(type);
-  const score s = write_score(*find_choreography("one_shot"), flat_stage(collective::all_reduce, ranks, 0, in_place));
+  const score s = write_score(*find_choreography("one_shot"), flat_setup(collective::all_reduce, ranks, 0, in_place));
   slot_board board{ranks};
   board.tear_writes(&look_between);
   std::vector<slot_program> code;
@@ -551,7 +551,7 @@ TEST_CASE("slots: complex numbers, of 16 bytes too, are never torn") {
 
 TEST_CASE("slots: elements that do not fill a line are combined line by line only where there is one") {
   const auto why = [](collective what, std::size_t count, slot_format format, datatype type, op_kind kind) {
-    const score s = lower_syncs(write_score(*find_choreography("one_shot"), flat_stage(what, 2)));
+    const score s = lower_syncs(write_score(*find_choreography("one_shot"), flat_setup(what, 2)));
     return why_torn(compile(s, 0, {count, {}, {}, {}, size_of(type)}, {}), format, size_of(unit_of(type, kind)));
   };
   using enum slot_format;
@@ -568,7 +568,7 @@ TEST_CASE("slots: memory is laid down for pairs that speak, and a row of words f
   const std::size_t empty = board.bytes();
   CHECK(empty / 1024 <= 64 * 1024);
   slot_performer one{board, 3};
-  const operation what{"one_shot", flat_stage(collective::all_reduce, 4), 1, slot_format::ll128};
+  const operation what{"one_shot", flat_setup(collective::all_reduce, 4), 1, slot_format::ll128};
   std::int64_t value = 1, result = 0;
   memory_map memory;
   memory.input = reinterpret_cast<std::byte*>(&value);

@@ -81,8 +81,8 @@ void stress(int threads, int ranks_each, std::uint64_t rounds, bool membarrier) 
   for (const collective c :
        {collective::all_reduce, collective::barrier, collective::broadcast, collective::reduce, collective::all_to_all})
     for (const slot_format format : {slot_format::ll, slot_format::ll128})
-      kinds.emplace_back("one_shot", flat_stage(c, ranks), format == slot_format::ll ? 3 : 60, format);
-  kinds.emplace_back("double_binary_tree", flat_stage(collective::all_reduce, ranks), 20, slot_format::ll128);
+      kinds.emplace_back("one_shot", flat_setup(c, ranks), format == slot_format::ll ? 3 : 60, format);
+  kinds.emplace_back("double_binary_tree", flat_setup(collective::all_reduce, ranks), 20, slot_format::ll128);
   std::atomic<std::size_t> wrong{0}, unfinished{0};
   const auto act = [&](int thread) {
     std::mt19937_64 common{seed()};
@@ -299,7 +299,7 @@ TEST_CASE("slots: a sleeper is released by its watch") {
   for (const bool membarrier : {true, false})
     for (int round = 0; round < 50; ++round) {
       slot_board board{2, membarrier};
-      const operation what{"one_shot", flat_stage(collective::all_reduce, 2), 1, slot_format::ll128};
+      const operation what{"one_shot", flat_setup(collective::all_reduce, 2), 1, slot_format::ll128};
       watch w;
       slot_wait_result result;
       std::thread waiter{[&] {
@@ -330,7 +330,7 @@ struct asked_once final : slot_watch {
 
 TEST_CASE("slots: patience asks on the way, a deadline ends the wait, and the wait can go on") {
   slot_board board{2};
-  const operation what{"one_shot", flat_stage(collective::all_reduce, 2), 1, slot_format::ll128};
+  const operation what{"one_shot", flat_setup(collective::all_reduce, 2), 1, slot_format::ll128};
   player p{board, 0}, q{board, 1};
   p.start(what, 0);
   asked_once w;
@@ -353,7 +353,7 @@ TEST_CASE("slots: patience asks on the way, a deadline ends the wait, and the wa
 TEST_CASE("slots: a waiting root is woken by a receiver that has finished") {
   for (const bool membarrier : {true, false}) {
     slot_board board{3, membarrier};
-    const operation what{"one_shot", flat_stage(collective::broadcast, 3), 30, slot_format::ll128};
+    const operation what{"one_shot", flat_setup(collective::broadcast, 3), 30, slot_format::ll128};
     std::vector<std::thread> threads;
     std::array<std::size_t, 3> wrong{};
     std::atomic<int> unfinished{0};
@@ -379,7 +379,7 @@ TEST_CASE("slots: a waiting root is woken by a receiver that has finished") {
 
 TEST_CASE("slots: a sleeper that lacks several credits is woken by each of them") {
   // Both trees' lanes of the root stand still, each for another child.
-  const operation what{"double_binary_tree", flat_stage(collective::broadcast, 4), 8, slot_format::ll128, {2, 1}};
+  const operation what{"double_binary_tree", flat_setup(collective::broadcast, 4), 8, slot_format::ll128, {2, 1}};
   const auto credits = [&](const player& p) {
     std::vector<rank_t> from;
     for (const lane_wait& w : p.performs.waits())
@@ -432,7 +432,7 @@ TEST_CASE("slots: a sleep ends though its membarrier is refused, and later board
 
 TEST_CASE("slots: a wait names the performer that met another call") {
   slot_board board{2};
-  const operation what{"one_shot", flat_stage(collective::all_reduce, 2), 1, slot_format::ll128};
+  const operation what{"one_shot", flat_setup(collective::all_reduce, 2), 1, slot_format::ll128};
   player p{board, 0}, q{board, 1};
   p.start(what, 0, 1);
   q.start(what, 0, 2);

@@ -38,14 +38,14 @@ bool forbid_membarrier() {
 int collect_without_a_barrier() {
   std::vector<std::byte> range(1 << 20);
   tier_heap heap{range.data(), range.size()};
-  std::atomic<int> stage{0};
+  std::atomic<int> phase{0};
   std::thread other{[&] {
     heap.deallocate(heap.allocate(100));
-    stage = 1;
-    stage.notify_all();
-    stage.wait(1);
+    phase = 1;
+    phase.notify_all();
+    phase.wait(1);
   }};
-  stage.wait(0);
+  phase.wait(0);
   const std::size_t kept = heap.use().kept;
   bool well = kept > 0;
   const bool forbidden = forbid_membarrier();
@@ -53,8 +53,8 @@ int collect_without_a_barrier() {
   well = well && heap.use().kept == kept;  // who knows whether the other one is at it
   well = well && !process_barrier(barrier_of::this_process) && !process_barrier_works(barrier_of::this_process);
   heap.deallocate(heap.allocate(100));
-  stage = 2;
-  stage.notify_all();
+  phase = 2;
+  phase.notify_all();
   other.join();  // which gives back itself
   // Who comes from now on passes without a barrier's help, so what it keeps can be had.
   tier_heap later{range.data(), range.size()};

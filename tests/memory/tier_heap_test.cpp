@@ -412,21 +412,21 @@ TEST_CASE("threads take and give back, also what others took, while the heap is 
 TEST_CASE("what idle threads keep is there for who needs it") {
   memory range{MiB};
   tier_heap heap{range.at, range.bytes};
-  std::atomic<int> stage{0};
+  std::atomic<int> phase{0};
   std::thread idle{[&] {
     std::vector<void*> out;
     while (void* const block = heap.try_allocate(1)) out.push_back(block);
     for (void* const block : out) heap.deallocate(block);
-    stage = 1;
-    stage.notify_all();
-    stage.wait(1);
+    phase = 1;
+    phase.notify_all();
+    phase.wait(1);
   }};
-  stage.wait(0);
+  phase.wait(0);
   CHECK(heap.use().kept > 0);
   void* const all = heap.try_allocate(heap.use().capacity - 24);
   CHECK(all != nullptr);
-  stage = 2;
-  stage.notify_all();
+  phase = 2;
+  phase.notify_all();
   idle.join();
   heap.deallocate(all);
   all_is_back(heap);

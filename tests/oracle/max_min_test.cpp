@@ -53,7 +53,7 @@ hardware hardware_of(const pattern& p, const char* discipline) {
 /// When each flow has arrived, in ns. All are sent at the start.
 std::vector<double> arrivals(const pattern& p, const char* discipline) {
   using namespace notation;
-  score_builder s{flat_stage(collective::all_to_all, p.ranks, 0, false, false), "flows", 1};
+  score_builder s{flat_setup(collective::all_to_all, p.ranks, 0, false, false), "flows", 1};
   const auto n = static_cast<std::size_t>(p.ranks);
   std::vector<std::size_t> counts(n * n, 0);
   // A lane performs its steps in order: first all sends, so that none waits for a message.

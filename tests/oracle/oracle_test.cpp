@@ -116,7 +116,7 @@ struct parcel {
 std::vector<double> arrivals(const std::vector<parcel>& parcels, const hardware& on) {
   using namespace notation;
   // An all_to_all's blocks, of which most are empty: block d of a rank's input goes to rank d.
-  score_builder s{flat_stage(collective::all_to_all, on.ranks, 0, false, false), "parcels", 1};
+  score_builder s{flat_setup(collective::all_to_all, on.ranks, 0, false, false), "parcels", 1};
   const auto p = static_cast<std::size_t>(on.ranks);
   std::vector<std::size_t> counts(p * p, 0);
   for (const parcel& m : parcels) {

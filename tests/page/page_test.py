@@ -263,7 +263,7 @@ def test_contents(page, document):
     check(len(items) == len(document["critical_path"]) and all(p["text"] in i for p, i in zip(document["critical_path"], items)), "the critical path is listed in full")
     scenario = dict(page.b.value("[...document.querySelectorAll('.scenario tr')].map(r => [...r.cells].map(c => c.textContent))"))
     check(scenario == document["scenario"], "the scenario is listed in full")
-    for drawing in (".stage", ".matrix", ".gantt", ".heat", "#activity"):
+    for drawing in (".animation", ".matrix", ".gantt", ".heat", "#activity"):
         check(page.colours(drawing) > 4, f"{drawing} is drawn, in {page.colours(drawing)} colours")
     check(page.b.value("document.documentElement.scrollWidth <= innerWidth"), "nothing is wider than 1280 pixels")
 
@@ -277,10 +277,10 @@ def test_time(page, document):
     first = page.now()
     page.b.until(f"troupe_page.clock.ps > {first}")
     check(page.text("#play") == "Pause", "play advances the time, and the button offers to pause")
-    picture = page.picture_sum(".stage")
+    picture = page.picture_sum(".animation")
     page.b.until(f"troupe_page.clock.ps > {end / 100}")
     page.b.frames()
-    check(page.picture_sum(".stage") != picture, "what is drawn changes with it")
+    check(page.picture_sum(".animation") != picture, "what is drawn changes with it")
     page.b.click("#play")
     stopped = page.now()
     time.sleep(0.2)
@@ -389,7 +389,7 @@ def test_charts(page, document):
 
 
 def test_comparison(page, a, b):
-    check(page.b.value("document.querySelectorAll('.stage').length") == 2 and page.b.value("document.querySelectorAll('.gantt').length") == 2, "a comparison draws both runs")
+    check(page.b.value("document.querySelectorAll('.animation').length") == 2 and page.b.value("document.querySelectorAll('.gantt').length") == 2, "a comparison draws both runs")
     slower, faster = a["rows"][-1]["time_us"], b["rows"][-1]["time_us"]
     text = page.text("#result")
     check(text.startswith(f"B is {slower / faster:.2f} times as fast as A") and "more in NICs" in text, f"and says which is faster, by how much, and why: {text}")
@@ -463,7 +463,7 @@ def test_program(chromium, troupe, folder):
     check([r[:4] for r in page.table("#rows")] == numbers_of(document), "the page of a real run has its rows")
     page.seek(document["end_ps"])
     check(page.b.value("troupe_page.runs[0].journey.held.every(h => h === 8)"), "at its end every cell is complete everywhere")
-    for drawing in (".stage", ".matrix", ".gantt", ".heat", "#activity"):
+    for drawing in (".animation", ".matrix", ".gantt", ".heat", "#activity"):
         page.b.box(drawing)
         page.b.frames()
         check(page.colours(drawing) > 4, f"{drawing} is drawn")
@@ -491,7 +491,7 @@ def test_program(chromium, troupe, folder):
     page = Page(chromium, page_file)
     rows, times = page.table("#rows"), [line.split() for line in said.splitlines() if line and line[0] != "#"]
     check(len(rows) == len(times) == 2 and all(abs(float(r[9]) - float(t[5])) < 0.01 for r, t in zip(rows, times)), f"a comparison's page and table say the same: {rows[-1]}, {times[-1]}")
-    check(page.b.value("document.querySelectorAll('.stage').length") == 2, "and both runs are drawn")
+    check(page.b.value("document.querySelectorAll('.animation').length") == 2, "and both runs are drawn")
     choose_size(page, 65536)
     check(all(abs(shown_end(page, r) / 1e6 - float(times[0][i])) < 0.01 for r, i in ((0, 1), (1, 3))), f"a comparison shows another size of both: {shown_end(page, 0)}, {times[0]}")
     page.quiet("a real comparison")
@@ -518,15 +518,15 @@ def test_torus(chromium, troupe, folder):
     check(page.b.value("document.getElementById('arrange').value") == "5" and page.b.value("location.hash") == "", "which the page says, and its address need not")
     page.b.value(LOG_DRAWING)
     page.seek(end * 2 // 5)
-    page.b.box(".stage")
+    page.b.box(".animation")
     page.b.frames()
     page.b.value("drawing_log.length = 0, troupe_page.changed()")
     page.b.frames()
     log = page.b.value("drawing_log")
-    stage = [entry[1:3] for entry in log if entry[0] == "stage"]
-    first_name = next(i for i, entry in enumerate(stage) if entry == ["text", "rank 0"])
+    animation = [entry[1:3] for entry in log if entry[0] == "animation"]
+    first_name = next(i for i, entry in enumerate(animation) if entry == ["text", "rank 0"])
     messages = page.b.value("troupe_page.choreographies[0].flying.length")
-    check(messages > 10 and all(what != "fill" for what, *_ in stage[first_name:]), f"{messages} messages under way are drawn below the names of ranks")
+    check(messages > 10 and all(what != "fill" for what, *_ in animation[first_name:]), f"{messages} messages under way are drawn below the names of ranks")
     labels = [entry for entry in log if entry[0] == "matrix"]
     width = page.b.value("document.querySelector('.matrix').clientWidth")
     check("224" in [entry[2] for entry in labels] and all(0 <= left and right <= width for *_, left, right in labels), f"the matrix's last column has its whole number: {[e[3:] for e in labels if e[2] == '224']} of {width}")

@@ -12,7 +12,7 @@ using namespace troupe::notation;
 
 namespace {
 
-troupe::score gossip(const troupe::stage& on) {
+troupe::score gossip(const troupe::setup& on) {
   troupe::score_builder s{on, "gossip", 1};
   for (troupe::rank_t r = 0; r < on.ranks; ++r) {
     auto me = s.lane(r);
@@ -27,13 +27,13 @@ troupe::score gossip(const troupe::stage& on) {
 }
 
 /// Leaves out what the last rank has.
-troupe::score forgetful(const troupe::stage& on) {
+troupe::score forgetful(const troupe::setup& on) {
   troupe::score_builder s{on, "forgetful", 1};
   for (troupe::rank_t r = 0; r < on.ranks; ++r) s.lane(r).copy_own(input[r], output[r]);
   return s.finish();
 }
 
-std::string nothing(const troupe::stage&) { return {}; }
+std::string nothing(const troupe::setup&) { return {}; }
 
 constexpr std::array gossip_offers{troupe::offer{troupe::collective::all_gather, gossip}};
 constexpr std::array forgetful_offers{troupe::offer{troupe::collective::all_gather, forgetful}};

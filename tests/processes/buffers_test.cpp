@@ -131,8 +131,8 @@ TEST_CASE("data of others is staged, or copied by the system, as the host's firs
       expect(all.front() == 1 && all.back() == 2, "the gathered");
       const std::size_t gathered = shared_kilobytes();
       const bool staged = std::string_view{first} == "always";
-      expect((sent >= before + 1024) == staged, "the stage of a message");
-      expect((gathered >= sent + 1024) == staged, "the stage of a collective");
+      expect((sent >= before + 1024) == staged, "the staging buffer of a message");
+      expect((gathered >= sent + 1024) == staged, "the staging buffer of a collective");
     });
   };
   CHECK(trouble(grown("always", "always")) == "");
@@ -141,7 +141,7 @@ TEST_CASE("data of others is staged, or copied by the system, as the host's firs
   CHECK(trouble(grown("never", "always")) == "");
 }
 
-TEST_CASE("long messages are right whether the sender's stage takes them or the system copies them") {
+TEST_CASE("long messages are right whether the sender's staging buffer takes them or the system copies them") {
   const auto ended = run_processes(2, [&](const member& m) {
     engine e;
     communicator comm = e.join(m.how());
@@ -150,7 +150,7 @@ TEST_CASE("long messages are right whether the sender's stage takes them or the 
       return static_cast<int>(i % 1009) + 100'000 * rank + 1'000'000 * message;
     };
     int message = 0;
-    // With engine.stages = always, of 2 MiB and less there is a stage at once, of longer ones once there were some, and of the longest never.
+    // With engine.stages = always, of 2 MiB and less there is a staging buffer at once, of longer ones once there were some, and of the longest never.
     for (const std::size_t count : {500'000u, 700'000u, 1'500'000u, 600'000u, 5'000'000u})
       for (int round = 0; round < 12; ++round, message += 2) {
         std::vector<int> first(count), second(count), in_first(count), in_second(count);
@@ -158,7 +158,7 @@ TEST_CASE("long messages are right whether the sender's stage takes them or the 
           first[i] = value(comm.rank(), message, i);
           second[i] = value(comm.rank(), message + 1, i);
         }
-        // Two under way: one stage is not enough for both.
+        // Two under way: one staging buffer is not enough for both.
         troupe::request sent[] = {comm.send_async(first, other), comm.send_async(second, other)};
         comm.recv(in_first, other);
         comm.recv(in_second, other);
@@ -174,7 +174,7 @@ TEST_CASE("long messages are right whether the sender's stage takes them or the 
 
 TEST_CASE(
     "what others read or write is right whether it is staged, copied by the system, or done by one rank for all") {
-  // Elements of a block. Beside the bounds of direct_stages.hpp: little enough for one rank; staged; outputs that are not; inputs that are not.
+  // Elements of a block. Beside the bounds of direct_staging.hpp: little enough for one rank; staged; outputs that are not; inputs that are not.
   const std::vector<std::size_t> blocks{0, 1, 777, 5'000, 40'000, 300'001, 1'500'000};
   const auto ended = run_processes(3, [&](const member& m) {
     engine e;

@@ -135,7 +135,7 @@ TEST_CASE("sends, receives and their tags between processes") {
 }
 
 TEST_CASE("sends of every length, to one that waits and to one that comes late, several under way") {
-  // What fits a slot's line, what is copied to a stage, and what the system copies: lengths on both sides of each limit.
+  // What fits a slot's line, what is copied to a staging buffer, and what the system copies: lengths on both sides of each limit.
   constexpr std::size_t lengths[] = {47,   48,     49,     64,     512,     2047,      2048,     2049,
                                      8192, 65'535, 65'536, 65'537, 200'000, 2'097'152, 2'097'153};
   const auto ended = run_processes(2, [&](const member& m) {

@@ -302,7 +302,7 @@ void break_and_judge(const specimen& right, int mutants, random_source& random, 
 // -- specimens --------------------------------------------------------------------------------------------------------
 
 score with_fan() {
-  score_builder s{flat_stage(collective::reduce, 3), "fan", 1};
+  score_builder s{flat_setup(collective::reduce, 3), "fan", 1};
   s.lane(1).to(0).send(input[0]);
   s.lane(2).to(0).send(input[0]);
   auto me = s.lane(0);
@@ -313,7 +313,7 @@ score with_fan() {
 }
 
 score with_two_lanes_and_l0() {
-  score_builder s{flat_stage(collective::broadcast, 2), "l0", 1};
+  score_builder s{flat_setup(collective::broadcast, 2), "l0", 1};
   const cells tile = s.l0_like(0, input[0]);
   s.l0_like(1, output[0]);
   const step_ref got = s.lane(0, 0).dma_get(input[0], tile);
@@ -330,7 +330,7 @@ score with_two_lanes_and_l0() {
 }
 
 score with_other_ranks_buffers() {
-  score_builder s{flat_stage(collective::all_gather, 2), "owners", 1};
+  score_builder s{flat_setup(collective::all_gather, 2), "owners", 1};
   for (rank_t r = 0; r < 2; ++r) {
     auto me = s.lane(r).from(1 - r).to(1 - r);
     me.signal(1 - r);
@@ -345,7 +345,7 @@ score with_other_ranks_buffers() {
 
 /// With one credit the third send tells that the first message was read, so its cell may be used again.
 score with_credit_that_orders() {
-  score_builder s{flat_stage(collective::broadcast, 2), "credits", 2};
+  score_builder s{flat_setup(collective::broadcast, 2), "credits", 2};
   const cells slot = s.scratch_blocks(0, {0});
   s.draft().players[0].scratch[1].part = 0;
   auto sender = s.lane(0).to(1);
@@ -361,7 +361,7 @@ score with_credit_that_orders() {
 }
 
 score in_place_exchange() {
-  score_builder s{flat_stage(collective::all_reduce, 2, 0, true), "exchange", 1};
+  score_builder s{flat_setup(collective::all_reduce, 2, 0, true), "exchange", 1};
   for (rank_t r = 0; r < 2; ++r) {
     const cells kept = s.scratch_like(r, input[0]);
     auto me = s.lane(r).from(1 - r).to(1 - r);
@@ -376,7 +376,7 @@ score in_place_exchange() {
 
 /// Lanes that write the same cells, in an order that only `after` gives.
 score with_rewritten_cells() {
-  score_builder s{flat_stage(collective::all_to_all, 2), "rewritten", 1};
+  score_builder s{flat_setup(collective::all_to_all, 2), "rewritten", 1};
   for (rank_t r = 0; r < 2; ++r) {
     const step_ref scribbled = s.lane(r, 0).copy(input.all(), output.all());
     s.lane(r, 0).from(1 - r).recv(output[1 - r]);
@@ -389,7 +389,7 @@ score with_rewritten_cells() {
 
 /// Rank 0 waits for all and then tells all.
 score with_a_gatekeeper() {
-  score_builder s{flat_stage(collective::barrier, 3), "gatekeeper", 1};
+  score_builder s{flat_setup(collective::barrier, 3), "gatekeeper", 1};
   for (rank_t r = 1; r < 3; ++r) s.lane(r).signal(0);
   for (rank_t r = 1; r < 3; ++r) s.lane(0).await(r);
   for (rank_t r = 1; r < 3; ++r) s.lane(0).signal(r);
@@ -399,7 +399,7 @@ score with_a_gatekeeper() {
 
 /// Rank 1 passes on what it receives; with one credit it could do so from one cell if it waited for the credit first.
 score with_a_relay() {
-  score_builder s{flat_stage(collective::scatter, 3), "relay", 1};
+  score_builder s{flat_setup(collective::scatter, 3), "relay", 1};
   s.scratch_blocks(1, {2, 1});
   s.scratch_block(2, 1);
   auto root = s.lane(0).to(1);
@@ -432,7 +432,7 @@ std::vector<specimen> from_choreographies(int from, int to) {
     for (const collective what : c->collectives)
       for (int n = from; n <= to; ++n)
         for (const bool in_place : {false, true}) {
-          stage on = flat_stage(what, n, n - 1, in_place, !in_place);
+          setup on = flat_setup(what, n, n - 1, in_place, !in_place);
           on.streams = 2;
           if (!refusal(*c, on).empty()) continue;
           list.push_back({lower_syncs(write_score(*c, on)), {2, in_place ? 1 : 2}});

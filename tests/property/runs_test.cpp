@@ -61,7 +61,7 @@ TEST_CASE("random collectives on random engines are right to the last byte") {
         CHECK(wrong_bytes(comms, j, random() % 2 ? form::grouped : form::asynchronous) == 0);
         ++ran;
       } catch (const troupe::error& problem) {
-        // Only a choreography that was forced on a stage that it is not made for, and only before anybody began.
+        // Only a choreography that was forced on a setup that it is not made for, and only before anybody began.
         INFO(problem.what());
         CHECK(problem.code_value() == errc::unsupported);
         CHECK_FALSE(j.options.choreography.empty());

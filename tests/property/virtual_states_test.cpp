@@ -142,7 +142,7 @@ void vary(run& r, std::mt19937_64& random) {
 /// The choreography's score for this machine, or nothing if it cannot.
 std::optional<score> score_on(const hardware& on, const choreography& by, collective what, std::mt19937_64& random,
                               bool in_place, bool uniform) {
-  stage at;
+  setup at;
   at.what = what;
   at.ranks = on.ranks;
   at.root = has_root(what) ? static_cast<rank_t>(random() % static_cast<unsigned>(on.ranks)) : 0;
@@ -277,7 +277,7 @@ TEST_CASE("virtual states and player: the same verdict on a score whose lanes wa
 TEST_CASE("virtual states: a chunk of another size, and a reduction that throws, end the run with the reason") {
   using namespace notation;
   const hardware two = flat_hardware(2);
-  score_builder b{flat_stage(collective::all_reduce, 2), "unequal", 2};
+  score_builder b{flat_setup(collective::all_reduce, 2), "unequal", 2};
   b.lane(0).to(1).send(input[0]);
   b.lane(1).from(0).recv(output[1]);
   const score unequal = b.finish();
@@ -291,7 +291,7 @@ TEST_CASE("virtual states: a chunk of another size, and a reduction that throws,
     CHECK_THROWS_WITH_AS(perform_virtually(unequal, shape, {}, two, o),
                          doctest::Contains("rank 1 gets a chunk of another size"), error);
   }
-  const score sums = write_score(*find_choreography("recursive_doubling"), flat_stage(collective::all_reduce, 2));
+  const score sums = write_score(*find_choreography("recursive_doubling"), flat_setup(collective::all_reduce, 2));
   std::vector<std::vector<float>> rooms(2, std::vector<float>(6));
   std::vector<memory_map> maps(2);
   for (std::size_t r = 0; r < 2; ++r) {

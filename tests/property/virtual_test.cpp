@@ -62,7 +62,7 @@ task random_task(std::mt19937_64& random, bool fair) {
   for (;;) {
     const auto all = all_choreographies();
     const choreography& by = *all[random() % all.size()];
-    stage on = flat_stage(by.collectives[random() % by.collectives.size()], 1);
+    setup on = flat_setup(by.collectives[random() % by.collectives.size()], 1);
     const char* layouts[] = {"2x2x2", "1x1x4", "3x2", "2x4", "4+3", "1x3x2", "1x1x1"};
     on.placement = layout::parse(layouts[random() % std::size(layouts)]);
     on.ranks = on.placement.size();
@@ -137,7 +137,7 @@ TEST_CASE("fair machines: the same times whether departures are events, as in re
     const auto all = all_choreographies();
     const choreography& by = *all[random() % all.size()];
     const int ranks = 2 + static_cast<int>(random() % 30);
-    stage on = flat_stage(by.collectives[random() % by.collectives.size()], ranks);
+    setup on = flat_setup(by.collectives[random() % by.collectives.size()], ranks);
     on.uniform = on.what != collective::all_to_all || random() % 2 == 0;
     if (!refusal(by, on).empty()) continue;
     task t{std::string{by.name} + " " + std::string{name(on.what)} + " of " + std::to_string(ranks),
@@ -262,7 +262,7 @@ TEST_CASE("time is monotone in latency, bandwidth and size where every rank wait
        {std::pair{"ring", collective::all_reduce}, std::pair{"recursive_doubling", collective::all_reduce},
         std::pair{"ring", collective::broadcast}}) {
     const int p = 2 << random() % 4;
-    const score notes = lower_syncs(write_score(*find_choreography(task.first), flat_stage(task.second, p)));
+    const score notes = lower_syncs(write_score(*find_choreography(task.first), flat_setup(task.second, p)));
     const auto time = [&](std::int64_t alpha_ns, std::uint64_t rate, std::size_t count) {
       auto on = flat_hardware(p);
       on.set("link.latency", std::to_string(alpha_ns) + "ns");

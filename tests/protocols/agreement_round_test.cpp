@@ -64,7 +64,7 @@ bool somebody_ends_too_early(const score& s) {
   return false;
 }
 
-std::string describe(const choreography& which, const stage& on, agreement_form form) {
+std::string describe(const choreography& which, const setup& on, agreement_form form) {
   return std::string{which.name} + ", " + std::string{name(on.what)} + ", " + std::to_string(on.ranks) +
          " ranks, root " + std::to_string(on.root) + ", " + std::string{name(form)};
 }
@@ -74,7 +74,7 @@ bool is_token(const step& at) {
 }
 
 score flat(collective what, int ranks, rank_t root = 0) {
-  return lower_syncs(write_score(*find_choreography("one_shot"), flat_stage(what, ranks, root)));
+  return lower_syncs(write_score(*find_choreography("one_shot"), flat_setup(what, ranks, root)));
 }
 
 }  // namespace
@@ -86,7 +86,7 @@ TEST_CASE("agreement: rooted collectives and prefixes stay right, and end nowher
       for (const int ranks : {1, 2, 3, 4, 5, 7, 8, 13, 33, 64})
         for (rank_t root = 0; root < ranks; ++root) {
           if (ranks > most_ranks || ((ranks > 8 || !has_root(what)) && root != ranks / 2)) continue;
-          const stage on = flat_stage(what, ranks, root);
+          const setup on = flat_setup(what, ranks, root);
           if (std::find(which->collectives.begin(), which->collectives.end(), what) == which->collectives.end())
             continue;
           if (!refusal(*which, on).empty()) continue;
@@ -116,7 +116,7 @@ TEST_CASE("agreement: who hears of whom, against performing without each rank in
   for (const choreography* which : all_choreographies())
     for (const collective what : which->collectives)
       for (const int ranks : {2, 3, 4, 6}) {
-        const stage on = flat_stage(what, ranks, has_root(what) ? ranks - 1 : 0);
+        const setup on = flat_setup(what, ranks, has_root(what) ? ranks - 1 : 0);
         if (!refusal(*which, on).empty()) continue;
         INFO(describe(*which, on, agreement_form::none));
         const score s = lower_syncs(write_score(*which, on));
@@ -130,7 +130,7 @@ TEST_CASE("agreement: no token is one too many") {
     for (const collective what : rooted)
       for (const int ranks : {2, 3, 5})
         for (const char* which : {"one_shot", "binomial"}) {
-          const auto whole = with_agreement(write_score(*find_choreography(which), flat_stage(what, ranks, 1)), form);
+          const auto whole = with_agreement(write_score(*find_choreography(which), flat_setup(what, ranks, 1)), form);
           REQUIRE(whole);
           for (std::size_t r = 0; r < static_cast<std::size_t>(ranks); ++r)
             for (std::size_t i = 0; i < whole->players[r].lanes[0].size(); ++i) {
@@ -169,7 +169,7 @@ TEST_CASE("agreement: how many messages, and that two ranks wait for one") {
 }
 
 TEST_CASE("agreement: references between lanes still name their steps") {
-  const stage on = flat_stage(collective::broadcast, 3);
+  const setup on = flat_setup(collective::broadcast, 3);
   score_builder b{on, "own", 2};
   using namespace notation;
   for (const rank_t r : {1, 2}) {

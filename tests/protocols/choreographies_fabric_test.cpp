@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// nvls, nvls_tree, collnet_direct, collnet_chain: right on every stage, performed by the switches they name, refused where none reduces; and what
+// nvls, nvls_tree, collnet_direct, collnet_chain: right on every setup, performed by the switches they name, refused where none reduces; and what
 // the verifier says of switches that do what they must not.
 
 #include <algorithm>
@@ -23,19 +23,19 @@ namespace c = troupe::choreographies;
 
 namespace {
 
-stage on_layout(collective what, const std::string& placement, bool in_place = false, bool uniform = true) {
+setup on_layout(collective what, const std::string& placement, bool in_place = false, bool uniform = true) {
   const layout places = layout::parse(placement);
-  stage on = flat_stage(what, places.size(), 0, in_place, uniform);
+  setup on = flat_setup(what, places.size(), 0, in_place, uniform);
   on.placement = places;
   return on;
 }
 
-std::string with_layout(const choreography& which, const stage& on) {
+std::string with_layout(const choreography& which, const setup& on) {
   return std::string{which.name} + ' ' + std::string{name(on.what)} + " on " + on.placement.to_string() +
          (on.in_place ? ", in place" : "") + (on.uniform ? "" : ", blocks of different sizes");
 }
 
-void prove(const choreography& which, const stage& on) {
+void prove(const choreography& which, const setup& on) {
   const std::string who = with_layout(which, on);
   CAPTURE(who);
   REQUIRE(refusal(which, on).empty());
@@ -243,7 +243,7 @@ TEST_CASE(
     for (const collective what : {collective::all_reduce, collective::reduce_scatter, collective::all_gather})
       for (const bool in_place : {false, true}) {
         if (ranks > most_ranks) continue;
-        stage on = on_layout(what, std::to_string(ranks) + ":inside", in_place);
+        setup on = on_layout(what, std::to_string(ranks) + ":inside", in_place);
         on.on_board = true;
         CAPTURE(with_layout(c::nvls, on));
         const score whole = write_score(c::nvls, on);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// pat, nhr, nb, hierarchical_hd, hierarchical_nhr, hierarchical_nb, chained_double_tree: right on every stage, and who sends what to whom in which round is what their sources say.
+// pat, nhr, nb, hierarchical_hd, hierarchical_nhr, hierarchical_nb, chained_double_tree: right on every setup, and who sends what to whom in which round is what their sources say.
 
 #include <algorithm>
 #include <bit>
@@ -27,7 +27,7 @@ namespace {
 
 int ceil_log2(int n) { return static_cast<int>(std::bit_width(static_cast<unsigned>(n - 1))); }
 
-std::string describe(const choreography& which, const stage& on) {
+std::string describe(const choreography& which, const setup& on) {
   return std::string{which.name} + ' ' + std::string{name(on.what)} + ", " + std::to_string(on.ranks) + " ranks on " +
          on.placement.to_string() + ", root " + std::to_string(on.root) + (on.in_place ? ", in place" : "") +
          (on.uniform ? "" : ", blocks of different sizes");
@@ -35,7 +35,7 @@ std::string describe(const choreography& which, const stage& on) {
 
 /// As it is performed: whole messages; slices and blocks of different sizes cell by cell, and for one credit paced: nhr and nb have a
 /// second message under way.
-int prove(const choreography& which, const stage& on) {
+int prove(const choreography& which, const setup& on) {
   const score whole = write_score(which, on);
   const score cut = one_cell_per_step(whole);
   int proofs = 0;
@@ -51,8 +51,8 @@ int prove(const choreography& which, const stage& on) {
   return proofs;
 }
 
-stage on_layout(collective what, const layout& placement, bool in_place = false) {
-  stage on = flat_stage(what, placement.size(), 0, in_place);
+setup on_layout(collective what, const layout& placement, bool in_place = false) {
+  setup on = flat_setup(what, placement.size(), 0, in_place);
   on.placement = placement;
   return on;
 }
@@ -77,16 +77,16 @@ TEST_CASE("pat, nhr and nb are right for 1 … 64 ranks and all roots") {
       for (int n = 1; n <= most_ranks; ++n)
         for (rank_t root = 0; root < (has_root(what) ? n : 1); ++root) {
           if (n > 24 && root != 0 && root != n / 3 && root != n - 1) {  // proved once each
-            const verdict v = verify(write_score(*which, flat_stage(what, n, root)));
+            const verdict v = verify(write_score(*which, flat_setup(what, n, root)));
             ++proofs;
-            if (!v.ok()) FAIL_CHECK(describe(*which, flat_stage(what, n, root)), ": ", to_string(*v.first_fault));
+            if (!v.ok()) FAIL_CHECK(describe(*which, flat_setup(what, n, root)), ": ", to_string(*v.first_fault));
             continue;
           }
           for (const bool in_place : {false, true})
             for (const bool uniform : {true, false})
               if (uniform || block_count(what, n) == n) {
                 if (n > 24 && root != 0 && (in_place || !uniform)) continue;
-                proofs += prove(*which, flat_stage(what, n, root, in_place, uniform));
+                proofs += prove(*which, flat_setup(what, n, root, in_place, uniform));
               }
         }
   MESSAGE(proofs, " proofs");
@@ -97,8 +97,8 @@ TEST_CASE("pat: log2 messages a rank where n is a power of two, one block far, h
           "round") {
   for (int n = 2; n <= 33; ++n) {
     CAPTURE(n);
-    const score gather = write_score(c::pat, flat_stage(collective::all_gather, n));
-    const score scatter = write_score(c::pat, flat_stage(collective::reduce_scatter, n));
+    const score gather = write_score(c::pat, flat_setup(collective::all_gather, n));
+    const score scatter = write_score(c::pat, flat_setup(collective::reduce_scatter, n));
     for (rank_t r = 0; r < n; ++r) {
       const auto down = sent(gather, r), up = sent(scatter, r);
       std::map<int, int> rounds;  // distance → messages
@@ -128,7 +128,7 @@ TEST_CASE("nhr and nb: the slices of every round are those of HCCL's step tables
     const int rounds = ceil_log2(n);
     for (const choreography* which : {&c::nhr, &c::nb}) {
       const int ahead = which == &c::nb ? 1 : -1;
-      const score s = write_score(*which, flat_stage(collective::reduce_scatter, n));
+      const score s = write_score(*which, flat_setup(collective::reduce_scatter, n));
       for (rank_t r = 0; r < n; ++r) {
         std::vector<rank_t> expected;
         for (int step = 0; step < rounds; ++step)
@@ -143,8 +143,8 @@ TEST_CASE("nhr and nb: the slices of every round are those of HCCL's step tables
         CHECK(told.size() == index(n - 1));
       }
     }
-    const score far_first = write_score(c::nhr, flat_stage(collective::all_gather, n));
-    const score near_first = write_score(c::nb, flat_stage(collective::all_gather, n));
+    const score far_first = write_score(c::nhr, flat_setup(collective::all_gather, n));
+    const score near_first = write_score(c::nb, flat_setup(collective::all_gather, n));
     for (rank_t r = 0; r < n; ++r) {
       std::vector<std::pair<rank_t, int>> expected;  // one message a block
       for (int step = 0; step < rounds; ++step)
@@ -168,15 +168,15 @@ TEST_CASE("nhr and nb: the slices of every round are those of HCCL's step tables
 
 TEST_CASE("nhr: its map makes one message a round of an all_reduce for a power of two, nb's order does not") {
   for (const int n : {2, 4, 8, 16, 32}) {
-    const score mapped = write_score(c::nhr, flat_stage(collective::all_reduce, n));
-    const score plain = write_score(c::nb, flat_stage(collective::all_reduce, n));
+    const score mapped = write_score(c::nhr, flat_setup(collective::all_reduce, n));
+    const score plain = write_score(c::nb, flat_setup(collective::all_reduce, n));
     for (rank_t r = 0; r < n; ++r) {
       CHECK(sent(mapped, r).size() == index(2 * ceil_log2(n)));
       CHECK(sent(plain, r).size() >= index(n - 1 + ceil_log2(n)));
     }
   }
   for (const int n : {3, 5, 6, 7, 12, 13, 24, 31}) {
-    const score mapped = write_score(c::nhr, flat_stage(collective::all_reduce, n));
+    const score mapped = write_score(c::nhr, flat_setup(collective::all_reduce, n));
     int cells = 0;
     for (const auto& [to, count] : sent(mapped, 0)) cells += count;
     CHECK(cells == 2 * (n - 1));  // every slice once each way, whatever the number of ranks
@@ -203,7 +203,7 @@ TEST_CASE("hierarchical_hd, _nhr and _nb are right on servers and cards, and cro
       for (const layout& placement : layouts)
         for (const bool in_place : {false, true})
           for (const bool uniform : {true, false}) {
-            stage on = on_layout(what, placement, in_place);
+            setup on = on_layout(what, placement, in_place);
             on.uniform = uniform;
             if ((!uniform && what == collective::all_reduce) || !refusal(*which, on).empty()) continue;
             proofs += prove(*which, on);
@@ -231,7 +231,7 @@ TEST_CASE("hierarchical_hd, _nhr and _nb are right on servers and cards, and cro
     }
   }
   for (const choreography* which : {&c::hierarchical_hd, &c::hierarchical_nhr, &c::hierarchical_nb})
-    CHECK(refusal(*which, flat_stage(collective::all_reduce, 8)).find("two levels") != std::string::npos);
+    CHECK(refusal(*which, flat_setup(collective::all_reduce, 8)).find("two levels") != std::string::npos);
 }
 
 TEST_CASE(
@@ -284,7 +284,7 @@ TEST_CASE("chained_double_tree is right on servers of any size, and refuses what
     for (const bool in_place : {false, true})
       proofs += prove(c::chained_double_tree, on_layout(collective::all_reduce, placement, in_place));
   CHECK(proofs > 100);
-  CHECK(refusal(c::chained_double_tree, flat_stage(collective::all_reduce, 8)).find("two servers") !=
+  CHECK(refusal(c::chained_double_tree, flat_setup(collective::all_reduce, 8)).find("two servers") !=
         std::string::npos);
   CHECK(refusal(c::chained_double_tree, on_layout(collective::all_reduce, layout::grid(8, 1))).find("double_binary") !=
         std::string::npos);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The choreographies for meshes, hierarchies and shared memory: every score is proved right for many stages, and has the
+// The choreographies for meshes, hierarchies and shared memory: every score is proved right for many setups, and has the
 // rounds, messages and cells that its source promises.
 
 #include <doctest/doctest.h>
@@ -38,7 +38,7 @@ const std::vector<const choreography*> tested = {&c::pairwise,
                                                  &c::fused,
                                                  &c::grouped};
 
-std::string describe(const choreography& which, const stage& on) {
+std::string describe(const choreography& which, const setup& on) {
   return std::string{which.name} + ' ' + std::string{name(on.what)} + ", " + std::to_string(on.ranks) + " ranks on " +
          on.placement.to_string() + ", root " + std::to_string(on.root) + (on.in_place ? ", in place" : "") +
          (on.uniform ? "" : ", blocks of different sizes") + (on.through_scratch ? ", through scratch" : "") + ", " +
@@ -47,7 +47,7 @@ std::string describe(const choreography& which, const stage& on) {
 
 int proved = 0;
 
-void prove(const choreography& which, const stage& on, const score& lowered, performing_limits limits) {
+void prove(const choreography& which, const setup& on, const score& lowered, performing_limits limits) {
   const verdict v = verify(lowered, limits);
   ++proved;
   if (v.ok()) return;
@@ -56,14 +56,14 @@ void prove(const choreography& which, const stage& on, const score& lowered, per
 }
 
 /// Sums and blocks that go round a ring of servers: with one credit nobody can send before somebody receives.
-bool needs_two_credits(const choreography& which, const stage& on) {
+bool needs_two_credits(const choreography& which, const setup& on) {
   return (&which == &c::hierarchical || &which == &c::hierarchical_pipeline) && on.what != collective::all_to_all &&
          on.placement.server_count() > 1;
 }
 
 /// Proves what is performed: whole messages as they are; slices and blocks of different sizes cell by cell.
-/// A stage that is refused proves nothing; the refusals have their own test.
-void prove_all_limits(const choreography& which, const stage& on) {
+/// A setup that is refused proves nothing; the refusals have their own test.
+void prove_all_limits(const choreography& which, const setup& on) {
   if (!refusal(which, on).empty()) return;
   const score whole = lower_syncs(write_score(which, on));
   const score cut = one_cell_per_step(whole);
@@ -80,7 +80,7 @@ void prove_all_limits(const choreography& which, const stage& on) {
 }
 
 /// in and out of place, uniform or not, both kinds of pairwise, several numbers of streams.
-void prove_variants(const choreography& which, stage on) {
+void prove_variants(const choreography& which, setup on) {
   for (const bool in_place : {false, true})
     for (const bool uniform : {true, false}) {
       on.in_place = in_place;
@@ -103,8 +103,8 @@ void prove_variants(const choreography& which, stage on) {
     }
 }
 
-stage on_layout(collective what, layout placement, bool in_place = false) {
-  stage on = flat_stage(what, placement.size(), 0, in_place);
+setup on_layout(collective what, layout placement, bool in_place = false) {
+  setup on = flat_setup(what, placement.size(), 0, in_place);
   on.placement = std::move(placement);
   return on;
 }
@@ -163,10 +163,10 @@ TEST_CASE("every score on a flat layout is right") {
   for (const choreography* which : tested)
     for (const collective what : which->collectives)
       for (const int n : counts) {
-        prove_variants(*which, flat_stage(what, n));
+        prove_variants(*which, flat_setup(what, n));
         for (rank_t root = 1; has_root(what) && root < n; ++root)
           for (const bool in_place : {false, true}) {
-            const stage on = flat_stage(what, n, root, in_place);
+            const setup on = flat_setup(what, n, root, in_place);
             if (!refusal(*which, on).empty()) continue;
             prove(*which, on, lower_syncs(write_score(*which, on)), {1, 1});
           }
@@ -208,12 +208,12 @@ TEST_CASE(
         ragged({8, 1, 8}), layout::placed(mixed)}) {
     prove_variants(c::staged_pairwise, on_layout(collective::all_to_all, placement));
     for (const collective what : c::hierarchical_pipeline.collectives) {
-      const stage on = on_layout(what, placement);
+      const setup on = on_layout(what, placement);
       CHECK(refusal(c::hierarchical_pipeline, on).empty());
       prove_variants(c::hierarchical_pipeline, on);
     }
     for (const collective what : c::hierarchical.collectives) {
-      const stage on = on_layout(what, placement);
+      const setup on = on_layout(what, placement);
       CHECK(refusal(c::hierarchical, on).find("different numbers of ranks") != std::string::npos);
       CHECK_THROWS_AS(write_score(c::hierarchical, on), error);
     }
@@ -225,7 +225,7 @@ TEST_CASE("scores stay right when their sums are folded in rank order") {
     for (const collective what : which->collectives)
       for (const layout& placement : {layout::flat(6), layout::grid(3, 2), layout::grid(2, 3)})
         for (const bool in_place : {false, true}) {
-          const stage on = on_layout(what, placement, in_place);
+          const setup on = on_layout(what, placement, in_place);
           if (!refusal(*which, on).empty()) continue;
           const score lowered = lower_syncs(write_score(*which, on));
           if (!is_reduction(what)) continue;
@@ -237,13 +237,13 @@ TEST_CASE("scores stay right when their sums are folded in rank order") {
 }
 
 TEST_CASE("refusals say what is missing") {
-  CHECK(refusal(c::bruck, flat_stage(collective::all_to_all, 4, 0, false, false)).find("one size") !=
+  CHECK(refusal(c::bruck, flat_setup(collective::all_to_all, 4, 0, false, false)).find("one size") !=
         std::string::npos);
-  CHECK(refusal(c::fused, flat_stage(collective::all_to_all, 4, 0, true)).find("out of place") != std::string::npos);
-  stage on = flat_stage(collective::all_to_all, 8);
+  CHECK(refusal(c::fused, flat_setup(collective::all_to_all, 4, 0, true)).find("out of place") != std::string::npos);
+  setup on = flat_setup(collective::all_to_all, 8);
   on.placement = layout::grid(2, 3);
   for (const choreography* which : layered) CHECK(refusal(*which, on).find("places for 6 ranks") != std::string::npos);
-  CHECK(refusal(c::bruck, flat_stage(collective::all_reduce, 4)).find("does not offer") != std::string::npos);
+  CHECK(refusal(c::bruck, flat_setup(collective::all_reduce, 4)).find("does not offer") != std::string::npos);
 }
 
 TEST_CASE("grouped: servers of any size, scattered ranks, any number of streams") {
@@ -252,7 +252,7 @@ TEST_CASE("grouped: servers of any size, scattered ranks, any number of streams"
     for (const int streams : {1, 2, 4, 16})
       for (const bool in_place : {false, true})
         for (const bool uniform : {true, false}) {
-          stage on = on_layout(collective::all_to_all, placement, in_place);
+          setup on = on_layout(collective::all_to_all, placement, in_place);
           on.streams = streams;
           on.uniform = uniform;
           prove_all_limits(c::grouped, on);
@@ -272,7 +272,7 @@ TEST_CASE("grouped: the order of NCCL's schedule, and its channels") {
     return met;
   };
   const auto one_lane = [](const layout& placement) {
-    stage on = on_layout(collective::all_to_all, placement);
+    setup on = on_layout(collective::all_to_all, placement);
     on.streams = 1;
     return write_score(c::grouped, on);
   };
@@ -291,7 +291,7 @@ TEST_CASE("grouped: the order of NCCL's schedule, and its channels") {
     for (std::size_t i = 0; i < met.first.size(); ++i) CHECK(met.first[i] == (n - met.second[i]) % n);
   }
   // Channels: of a server step by step; of several the distance, and one more for each eight steps.
-  stage on = on_layout(collective::all_to_all, layout::flat(6));
+  setup on = on_layout(collective::all_to_all, layout::flat(6));
   CHECK(order(write_score(c::grouped, on), 0, 1).first == peers{1, 5});
   on = on_layout(collective::all_to_all, layout::grid(2, 9));
   CHECK(order(write_score(c::grouped, on), 0, 0).first == peers{1, 2, 3, 4, 5, 6, 7});
@@ -301,7 +301,7 @@ TEST_CASE("grouped: the order of NCCL's schedule, and its channels") {
 
 TEST_CASE("pairwise: in step k to the rank k ahead, from the rank k behind") {
   for (const int n : {2, 5, 8}) {
-    const score s = write_score(c::pairwise, flat_stage(collective::all_to_all, n));
+    const score s = write_score(c::pairwise, flat_setup(collective::all_to_all, n));
     for (rank_t r = 0; r < n; ++r) {
       CHECK(messages(s, r) == n - 1);
       CHECK(s.players[static_cast<std::size_t>(r)].scratch.empty());
@@ -325,7 +325,7 @@ std::size_t called(const score& s, rank_t r, message_name which) {
 }  // namespace
 
 TEST_CASE("pairwise through scratch: four cells whatever the number of ranks, safe only because of the handshake") {
-  stage on = flat_stage(collective::all_to_all, 9);
+  setup on = flat_setup(collective::all_to_all, 9);
   on.through_scratch = true;
   const score s = write_score(c::pairwise, on);
   for (const part& player : s.players) {
@@ -403,7 +403,7 @@ TEST_CASE("pairwise through scratch: what a rank stages is that of a piece, howe
   for (const collective what : {collective::all_to_all, collective::reduce_scatter})
     for (const int n : {2, 3, 9})
       for (const bool in_place : {false, true}) {
-        stage on = flat_stage(what, n, 0, in_place);
+        setup on = flat_setup(what, n, 0, in_place);
         on.through_scratch = true;
         const score s = one_cell_per_step(write_score(c::pairwise, on));
         const std::size_t cells = n == 2 ? 2 : 4;
@@ -426,7 +426,7 @@ TEST_CASE("direct full mesh: ⌈(p−1)/C⌉ rounds, nearest first, both sides a
   for (const collective what : {collective::all_to_all, collective::all_gather})
     for (const int n : {2, 5, 8, 13})
       for (const int streams : {1, 2, 4, 8}) {
-        stage on = flat_stage(what, n);
+        setup on = flat_setup(what, n);
         on.streams = streams;
         const score s = write_score(c::direct_full_mesh, on);
         for (rank_t r = 0; r < n; ++r) {
@@ -437,7 +437,7 @@ TEST_CASE("direct full mesh: ⌈(p−1)/C⌉ rounds, nearest first, both sides a
                 static_cast<std::size_t>(1 + std::min(streams, n - 1)));
         }
       }
-  const score s = write_score(c::direct_full_mesh, flat_stage(collective::all_to_all, 13));
+  const score s = write_score(c::direct_full_mesh, flat_setup(collective::all_to_all, 13));
   const auto round = [&](std::size_t number) {
     std::multiset<int> peers;
     for (int stream = 1; stream <= 4; ++stream) peers.insert(lane_of(s, 6, stream)[2 * number].to - 6);
@@ -458,7 +458,7 @@ TEST_CASE("direct full mesh: ⌈(p−1)/C⌉ rounds, nearest first, both sides a
 
 TEST_CASE("direct full mesh: the network has streams of its own, beside those of a server") {
   for (const layout& placement : {layout::grid(4, 5), scattered(4, 5), layout::grid(5, 3), layout::grid(6, 1)}) {
-    stage on = on_layout(collective::all_to_all, placement);
+    setup on = on_layout(collective::all_to_all, placement);
     const int servers = placement.servers, cards = placement.size() / servers;
     for (const int streams : {1, 3, 8}) {
       on.streams = streams;
@@ -487,11 +487,11 @@ TEST_CASE("direct full mesh: the network has streams of its own, beside those of
   }
   // No partner of the same index in every server: as if there were one.
   CHECK(write_score(c::direct_full_mesh, on_layout(collective::all_to_all, ragged({4, 3}))) ==
-        write_score(c::direct_full_mesh, flat_stage(collective::all_to_all, 7)));
+        write_score(c::direct_full_mesh, flat_setup(collective::all_to_all, 7)));
 }
 
 TEST_CASE("direct full mesh through scratch: of a stream's two halves one is read while the other is filled") {
-  stage on = flat_stage(collective::all_to_all, 10);
+  setup on = flat_setup(collective::all_to_all, 10);
   on.through_scratch = true;
   on.streams = 4;
   const score s = write_score(c::direct_full_mesh, on);
@@ -552,16 +552,16 @@ TEST_CASE("direct full mesh and fused fold from the left in rank order, whatever
     for (const collective what : {collective::reduce_scatter, collective::all_reduce})
       for (const bool in_place : {false, true})
         for (const int n : {1, 2, 3, 8, 11}) {
-          const verdict v = verify(lower_syncs(write_score(*which, flat_stage(what, n, 0, in_place))));
+          const verdict v = verify(lower_syncs(write_score(*which, flat_setup(what, n, 0, in_place))));
           REQUIRE(v.ok());
           CHECK(v.left_fold);
           CHECK(v.rank_ordered);
           CHECK(v.same_tree_everywhere);
         }
-  CHECK_FALSE(verify(write_score(c::pairwise, flat_stage(collective::reduce_scatter, 4))).rank_ordered);
+  CHECK_FALSE(verify(write_score(c::pairwise, flat_setup(collective::reduce_scatter, 4))).rank_ordered);
 
   // What may be taken as it arrives: all contributions but the first and the own one.
-  const score s = write_score(c::direct_full_mesh, flat_stage(collective::reduce_scatter, 8));
+  const score s = write_score(c::direct_full_mesh, flat_setup(collective::reduce_scatter, 8));
   for (rank_t r = 0; r < 8; ++r) {
     const lane& steps = lane_of(s, r);
     const auto in_fans = std::count_if(steps.begin(), steps.end(), [](const step& at) { return at.fan != 0; });
@@ -584,7 +584,7 @@ TEST_CASE("staged pairwise: (p1 − 1) + (p2 − 1) steps, each followed by a ba
 
 TEST_CASE("bruck: ⌈log2 n⌉ messages") {
   for (int n = 1; n <= 33; ++n) {
-    const score s = write_score(c::bruck, flat_stage(collective::all_to_all, n));
+    const score s = write_score(c::bruck, flat_setup(collective::all_to_all, n));
     for (rank_t r = 0; r < n; ++r) CHECK(messages(s, r) == round_up_log2(n));
   }
 }
@@ -615,7 +615,7 @@ TEST_CASE("hierarchical on layouts of any depth is right, level by level") {
   for (const layout& placement : layouts)
     if (placement.size() <= most_ranks)
       for (const collective what : c::hierarchical.collectives) {
-        const stage on = on_layout(what, placement);
+        const setup on = on_layout(what, placement);
         CAPTURE(describe(c::hierarchical, on));
         CHECK(refusal(c::hierarchical, on).empty());
         prove_variants(c::hierarchical, on);
@@ -736,7 +736,7 @@ TEST_CASE("hierarchical pipeline on servers of different sizes: every block come
 }
 
 TEST_CASE("hierarchical pipeline: a distance sets out when the one `streams` before has arrived") {
-  stage on = on_layout(collective::all_to_all, layout::grid(7, 2));
+  setup on = on_layout(collective::all_to_all, layout::grid(7, 2));
   on.streams = 2;
   const score s = write_score(c::hierarchical_pipeline, on);
   int gated = 0;
@@ -777,14 +777,14 @@ TEST_CASE("hierarchical pipeline: lanes of their own only as long as a verifier 
   CHECK(lanes_of(2, 64, collective::all_gather) == 64);  // 128 × 65 would be 8320: lane k goes to the card k ahead
   CHECK(lanes_of(16, 16, collective::all_to_all) == 1 + 16 + 12 - 1);  // no circle of 16 servers is odd
   CHECK(lanes_of(32, 16, collective::all_to_all) == 16);
-  const stage on = on_layout(collective::all_to_all, layout::grid(2, 64));
+  const setup on = on_layout(collective::all_to_all, layout::grid(2, 64));
   CHECK(verify(lower_syncs(write_score(c::hierarchical_pipeline, on))).ok());
 }
 
 TEST_CASE("csc: no messages, one sync, reads rotated, small L0") {
-  const score gather = write_score(c::csc, flat_stage(collective::all_gather, 4));
-  const score scatter = write_score(c::csc, flat_stage(collective::reduce_scatter, 4));
-  const score all = write_score(c::csc, flat_stage(collective::all_reduce, 4));
+  const score gather = write_score(c::csc, flat_setup(collective::all_gather, 4));
+  const score scatter = write_score(c::csc, flat_setup(collective::reduce_scatter, 4));
+  const score all = write_score(c::csc, flat_setup(collective::all_reduce, 4));
   for (rank_t r = 0; r < 4; ++r) {
     for (const score* s : {&gather, &scatter, &all}) CHECK(messages(*s, r) == 0);
     CHECK(steps_of(gather, r, step_kind::sync) == 1);
@@ -807,7 +807,7 @@ TEST_CASE("csc: no messages, one sync, reads rotated, small L0") {
 
 TEST_CASE("csc: blocks that lie beside each other are fetched at once, up to three, in the order of the rotation") {
   for (const int ranks : {2, 3, 4, 5, 9}) {
-    stage on = flat_stage(collective::all_gather, ranks);
+    setup on = flat_setup(collective::all_gather, ranks);
     on.contiguous = true;
     const score s = write_score(c::csc, on);
     CHECK(verify(lower_syncs(s)).ok());
@@ -833,7 +833,7 @@ TEST_CASE("csc: blocks that lie beside each other are fetched at once, up to thr
     // Rank 0's blocks are the most that lie beside each other.
     if (ranks == 4) CHECK(lane_of(s, 0).size() == 6);
     on.uniform = false;
-    stage plain = on;
+    setup plain = on;
     plain.contiguous = false;
     CHECK(write_score(c::csc, on) == write_score(c::csc, plain));
   }
@@ -842,7 +842,7 @@ TEST_CASE("csc: blocks that lie beside each other are fetched at once, up to thr
 TEST_CASE("csc: what a rank publishes lies in its own share of L2, and everybody fetches from somebody else") {
   for (const collective what : c::csc.collectives)
     for (const int ranks : {2, 4, 5}) {
-      const score s = write_score(c::csc, flat_stage(what, ranks));
+      const score s = write_score(c::csc, flat_setup(what, ranks));
       const auto home = [&](const place& at) {
         return home_of_shared_cell(at.cell, static_cast<std::int64_t>(s.l2.size()), ranks);
       };
@@ -856,14 +856,14 @@ TEST_CASE("csc: what a rank publishes lies in its own share of L2, and everybody
 
 TEST_CASE("fused: no messages but the syncs, and out of the way before anybody may leave") {
   for (const collective what : c::fused.collectives) {
-    const score s = write_score(c::fused, flat_stage(what, 5));
+    const score s = write_score(c::fused, flat_setup(what, 5));
     CHECK(messages(s, 3) == 0);
     for (rank_t r = 0; r < 5; ++r) {
       CHECK(lane_of(s, r).front().kind == step_kind::sync);
       CHECK(lane_of(s, r).back().kind == step_kind::sync);
     }
   }
-  CHECK(steps_of(write_score(c::fused, flat_stage(collective::all_reduce, 5)), 2, step_kind::reduce) == 4);
+  CHECK(steps_of(write_score(c::fused, flat_setup(collective::all_reduce, 5)), 2, step_kind::reduce) == 4);
 }
 
 }  // namespace choreographies_mesh_test

@@ -98,7 +98,7 @@ TEST_CASE("a lazy program makes the instructions of compile for virtual time, on
   for (const choreography* by : all_choreographies())
     for (const collective what : by->collectives)
       for (int round = 0; round < 4; ++round) {
-        stage on = flat_stage(what, 2 + static_cast<int>(random() % 7));
+        setup on = flat_setup(what, 2 + static_cast<int>(random() % 7));
         if (round == 3) on.placement = layout::grid(2, 2, 2), on.ranks = 8;
         on.root = has_root(what) ? static_cast<rank_t>(random() % static_cast<unsigned>(on.ranks)) : 0;
         on.uniform = round % 2 == 0 || block_count(what, on.ranks) <= 1;
@@ -125,7 +125,7 @@ TEST_CASE("a lazy program makes the instructions of compile for virtual time, on
 TEST_CASE("a lazy program of steps on several cells") {
   for (const char* by : {"bruck", "halving_doubling", "binomial", "recursive_doubling"})
     for (const collective what : find_choreography(by)->collectives) {
-      const stage on = flat_stage(what, 8);
+      const setup on = flat_setup(what, 8);
       if (!refusal(*find_choreography(by), on).empty()) continue;
       CAPTURE(by);
       const score s = lower_syncs(write_score(*find_choreography(by), on));

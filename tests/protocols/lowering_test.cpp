@@ -129,21 +129,21 @@ std::string left_fold_of(int ranks, const extent& e) {
   return all;
 }
 
-std::string title(const choreography& c, const stage& on) {
+std::string title(const choreography& c, const setup& on) {
   return std::string{c.name} + ' ' + std::string{name(on.what)} + ", " + std::to_string(on.ranks) + " ranks, root " +
          std::to_string(on.root) + ", " + std::to_string(on.placement.servers) + " servers" +
          (on.in_place ? ", in place" : "") + (on.uniform ? "" : ", v");
 }
 
 template <class Visit>
-void for_each_stage(const std::vector<int>& rank_counts, Visit visit) {
+void for_each_setup(const std::vector<int>& rank_counts, Visit visit) {
   for (const choreography* c : all_choreographies())
     for (const collective what : c->collectives)
       for (const int ranks : rank_counts)
         for (rank_t root = 0; ranks <= most_ranks && root < (has_root(what) ? ranks : 1); ++root)
           for (const bool in_place : {false, true})
             for (const bool uniform : {true, false}) {
-              stage on = flat_stage(what, ranks, root, in_place, uniform);
+              setup on = flat_setup(what, ranks, root, in_place, uniform);
               if (refusal(*c, on).empty()) visit(*c, on);
               // Hierarchies, also with servers of different sizes.
               for (const int servers : {2, 3}) {
@@ -154,11 +154,11 @@ void for_each_stage(const std::vector<int>& rank_counts, Visit visit) {
             }
 }
 
-score lowered(const choreography& c, const stage& on) { return one_cell_per_step(lower_syncs(write_score(c, on))); }
+score lowered(const choreography& c, const setup& on) { return one_cell_per_step(lower_syncs(write_score(c, on))); }
 
 std::string fault_text(const verdict& v) { return v.first_fault ? to_string(*v.first_fault) : "right"; }
 
-score empty_score(collective what, int ranks) { return score_builder{flat_stage(what, ranks), "test", 1}.finish(); }
+score empty_score(collective what, int ranks) { return score_builder{flat_setup(what, ranks), "test", 1}.finish(); }
 
 step sync_step() {
   step s;
@@ -181,7 +181,7 @@ std::string message_of(const auto& action) {
 TEST_CASE("a sync becomes rounds of tokens, and references follow it") {
   for (int ranks = 1; ranks <= 17; ++ranks) {
     CAPTURE(ranks);
-    score_builder b{flat_stage(collective::barrier, ranks), "syncs", 1};
+    score_builder b{flat_setup(collective::barrier, ranks), "syncs", 1};
     for (rank_t r = 0; r < ranks; ++r) {
       auto one = b.lane(r, 0);
       auto two = b.lane(r, 1);
@@ -226,7 +226,7 @@ TEST_CASE("passes refuse references to steps that are not there, and scores with
 }
 
 TEST_CASE("steps on several cells become one a cell; fans keep their rules") {
-  score_builder b{flat_stage(collective::reduce, 3), "fan", 3};
+  score_builder b{flat_setup(collective::reduce, 3), "fan", 3};
   auto root = b.lane(0);
   root.copy(input.all(), output.all());
   root.fan(7);
@@ -254,7 +254,7 @@ TEST_CASE("steps on several cells become one a cell; fans keep their rules") {
 }
 
 TEST_CASE("an exchange of long messages still runs with few credits after it was cut") {
-  score_builder b{flat_stage(collective::all_to_all, 2), "exchange", 20};
+  score_builder b{flat_setup(collective::all_to_all, 2), "exchange", 20};
   for (rank_t r : {0, 1}) {
     auto me = b.lane(r).to(1 - r).from(1 - r);
     me.send(input.block(1 - r));
@@ -271,7 +271,7 @@ TEST_CASE("an exchange of long messages still runs with few credits after it was
 
 TEST_CASE("an exchange that folds in fans keeps their rules when it is paced") {
   const int ranks = 4;
-  score_builder b{flat_stage(collective::all_reduce, ranks), "fans", 12};
+  score_builder b{flat_setup(collective::all_reduce, ranks), "fans", 12};
   for (rank_t r = 0; r < ranks; ++r) {
     auto me = b.lane(r);
     me.copy(input.all(), output.all());
@@ -292,7 +292,7 @@ TEST_CASE("an exchange that folds in fans keeps their rules when it is paced") {
 }
 
 TEST_CASE("a fan into which a send has to come ends there") {
-  score_builder b{flat_stage(collective::reduce, 3), "broken fan", 1};
+  score_builder b{flat_setup(collective::reduce, 3), "broken fan", 1};
   auto root = b.lane(0);
   root.copy(input[0], output[0]);
   root.to(1).signal(1);
@@ -323,7 +323,7 @@ TEST_CASE("a fan into which a send has to come ends there") {
 }
 
 TEST_CASE("pacing marks the place of a send that others wait for") {
-  score_builder b{flat_stage(collective::all_reduce, 2), "marks", 1};
+  score_builder b{flat_setup(collective::all_reduce, 2), "marks", 1};
   for (rank_t r : {0, 1}) {
     auto me = b.lane(r).to(1 - r).from(1 - r);
     step_ref last{};
@@ -343,7 +343,7 @@ TEST_CASE("pacing marks the place of a send that others wait for") {
 }
 
 TEST_CASE("a score that cannot end is left alone by pacing") {
-  score_builder b{flat_stage(collective::barrier, 2), "stuck", 1};
+  score_builder b{flat_setup(collective::barrier, 2), "stuck", 1};
   b.lane(0).await(1);
   b.lane(1).await(0);
   const score s = b.finish();
@@ -365,7 +365,7 @@ TEST_CASE("nonsense is left to the verifier") {
 
 TEST_CASE("one cell per step stays right for every choreography") {
   int seen = 0;
-  for_each_stage({1, 2, 3, 4, 5, 7, 8, 12}, [&](const choreography& c, const stage& on) {
+  for_each_setup({1, 2, 3, 4, 5, 7, 8, 12}, [&](const choreography& c, const setup& on) {
     const score s = lowered(c, on);
     const verdict two = verify(s, {2, 2});
     CHECK_MESSAGE(two.ok(), title(c, on), ": ", fault_text(two));
@@ -378,7 +378,7 @@ TEST_CASE("one cell per step stays right for every choreography") {
 
 TEST_CASE("folding in rank order: verified, and every tree a left fold") {
   int seen = 0;
-  for_each_stage({1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 17}, [&](const choreography& c, const stage& on) {
+  for_each_setup({1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 17}, [&](const choreography& c, const setup& on) {
     if (!is_reduction(on.what)) return;
     const score s = fold_in_rank_order(lowered(c, on));
     for (const int credits : {1, 2, 8}) {
@@ -393,7 +393,7 @@ TEST_CASE("folding in rank order: verified, and every tree a left fold") {
 
 TEST_CASE("folding in rank order, performed on words in random order") {
   std::mt19937_64 random{seed()};
-  for_each_stage({1, 2, 3, 5, 6, 8}, [&](const choreography& c, const stage& on) {
+  for_each_setup({1, 2, 3, 5, 6, 8}, [&](const choreography& c, const setup& on) {
     if (!is_reduction(on.what)) return;
     const score s = fold_in_rank_order(lowered(c, on));
     word_run run{s, 2 + static_cast<int>(random() % 3), random};
@@ -410,7 +410,7 @@ TEST_CASE("folding in rank order, performed on words in random order") {
 
 TEST_CASE("a chain in rank order costs nothing more") {
   const int ranks = 6;
-  score_builder b{flat_stage(collective::reduce, ranks, ranks - 1), "chain", 2};
+  score_builder b{flat_setup(collective::reduce, ranks, ranks - 1), "chain", 2};
   for (rank_t r = 0; r < ranks; ++r) {
     auto me = b.lane(r).from(r - 1).to(r + 1);
     for (int c = 0; c < 2; ++c) {
@@ -424,7 +424,7 @@ TEST_CASE("a chain in rank order costs nothing more") {
 }
 
 TEST_CASE("a contribution in l0 is kept before the next slice takes the cell") {
-  score_builder b{flat_stage(collective::reduce, 3, 1), "l0", 1};
+  score_builder b{flat_setup(collective::reduce, 3, 1), "l0", 1};
   const cells shared[] = {b.l2_block(0), {}, b.l2_block(0)};
   for (rank_t r : {0, 2}) {
     const cells near = b.l0_like(r, input[0]);
@@ -457,7 +457,7 @@ TEST_CASE("a contribution in l0 is kept before the next slice takes the cell") {
 }
 
 TEST_CASE("what is not a reduction only becomes one-cell steps") {
-  for_each_stage({4}, [&](const choreography& c, const stage& on) {
+  for_each_setup({4}, [&](const choreography& c, const setup& on) {
     if (is_reduction(on.what)) return;
     const score s = lowered(c, on);
     CHECK_MESSAGE(fold_in_rank_order(s) == s, title(c, on));
@@ -465,7 +465,7 @@ TEST_CASE("what is not a reduction only becomes one-cell steps") {
 }
 
 TEST_CASE("folding refuses what the verifier would have refused") {
-  score_builder twice{flat_stage(collective::all_reduce, 2), "twice", 1};
+  score_builder twice{flat_setup(collective::all_reduce, 2), "twice", 1};
   for (rank_t r : {0, 1}) {
     auto me = twice.lane(r).from(1 - r).to(1 - r);
     me.copy(input[0], output[0]);
@@ -473,11 +473,11 @@ TEST_CASE("folding refuses what the verifier would have refused") {
   }
   CHECK(message_of([&] { fold_in_rank_order(twice.finish()); }).find("contribution of rank 0 twice") !=
         std::string::npos);
-  score_builder unwritten{flat_stage(collective::all_reduce, 2), "unwritten", 1};
+  score_builder unwritten{flat_setup(collective::all_reduce, 2), "unwritten", 1};
   unwritten.lane(1).to(0).send(output[0]);
   CHECK(message_of([&] { fold_in_rank_order(unwritten.finish()); }).find("rank 1, lane 0, step 0 reads output[0]") !=
         std::string::npos);
-  score_builder stuck{flat_stage(collective::all_reduce, 2), "stuck", 1};
+  score_builder stuck{flat_setup(collective::all_reduce, 2), "stuck", 1};
   stuck.lane(1).from(0).recv(output[0]);
   CHECK(message_of([&] { fold_in_rank_order(stuck.finish()); }).find("can never run") != std::string::npos);
 }

@@ -33,7 +33,7 @@ int for_each_score(Check&& check) {
       for (const int ranks : {1, 2, 3, 4, 5, 8})
         for (const bool in_place : {false, true}) {
           if (in_place && !agrees_on_place(what, true)) continue;
-          const stage on = flat_stage(what, ranks, has_root(what) ? ranks - 1 : 0, in_place);
+          const setup on = flat_setup(what, ranks, has_root(what) ? ranks - 1 : 0, in_place);
           if (std::ranges::find(which->collectives, what, &offer::operator collective) == which->collectives.end())
             continue;
           if (!refusal(*which, on).empty()) continue;
@@ -74,7 +74,7 @@ TEST_CASE("through L2, too, as long as every piece has a sync of its own") {
     for (const int ranks : {2, 3, 4})
       for (const bool in_place : {false, true})
         for (const int pieces : {1, 2, 3}) {
-          const score whole = write_score(csc, flat_stage(what, ranks, 0, in_place));
+          const score whole = write_score(csc, flat_setup(what, ranks, 0, in_place));
           CHECK(why_not_partitioned(whole).empty());
           score made = partition(whole, pieces);
           CHECK(made.l2.size() == whole.l2.size() * static_cast<std::size_t>(pieces));
@@ -123,7 +123,7 @@ TEST_CASE("a partitioned score in which input is read before it is ready is refu
 
 TEST_CASE("a piece that waits for another one is refused") {
   const choreography& ring = *find_choreography("ring");
-  score made = partition(lower_syncs(write_score(ring, flat_stage(collective::all_gather, 3))), 2);
+  score made = partition(lower_syncs(write_score(ring, flat_setup(collective::all_gather, 3))), 2);
   lane& second = made.players[1].lanes[1];
   const auto writes_output = std::ranges::find_if(second, [](const step& at) { return writes(at.kind); });
   REQUIRE(writes_output != second.end());
@@ -135,7 +135,7 @@ TEST_CASE("a piece that waits for another one is refused") {
 
 TEST_CASE("announcements that make no sense are refused with a sentence") {
   const choreography& ring = *find_choreography("ring");
-  const score right = partition(lower_syncs(write_score(ring, flat_stage(collective::all_gather, 2))), 2);
+  const score right = partition(lower_syncs(write_score(ring, flat_setup(collective::all_gather, 2))), 2);
   const auto fault_of = [](const score& s) {
     const verdict v = verify(s, {8, 1});
     return v.ok() ? std::string{} : to_string(*v.first_fault);
@@ -154,7 +154,7 @@ TEST_CASE("announcements that make no sense are refused with a sentence") {
 TEST_CASE("partitioned scores agree once an operation, whatever the number of pieces") {
   for (const collective what : {collective::broadcast, collective::reduce, collective::scatter, collective::gather})
     for (const agreement_form form : agreement_forms) {
-      const score s = lower_syncs(write_score(*find_choreography("binomial"), flat_stage(what, 5, 2)));
+      const score s = lower_syncs(write_score(*find_choreography("binomial"), flat_setup(what, 5, 2)));
       const auto whole = with_agreement(s, form), pieces = with_agreement(partition(s, 4), form);
       CAPTURE(name(what));
       CAPTURE(name(form));
@@ -176,7 +176,7 @@ TEST_CASE("partitioned scores agree once an operation, whatever the number of pi
 
 TEST_CASE("a partitioned score survives its text") {
   const score s =
-      partition(lower_syncs(write_score(*find_choreography("ring"), flat_stage(collective::all_reduce, 3))), 2);
+      partition(lower_syncs(write_score(*find_choreography("ring"), flat_setup(collective::all_reduce, 3))), 2);
   CHECK(from_json(to_json(s)) == s);
   CHECK(to_text(s).find("wait                   until piece 1 is ready") != std::string::npos);
   CHECK(to_text(s).find("2 pieces that get ready one by one") != std::string::npos);

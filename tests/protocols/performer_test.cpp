@@ -208,8 +208,8 @@ TEST_CASE("all choreographies, in random orders: what the verifier passes ends, 
       for (const int ranks : {1, 2, 3, 4, 5, 8})
         for (int kind = 0; kind < 4; ++kind) {
           if (random() % shrink != 0) continue;
-          stage on =
-              flat_stage(what, ranks, static_cast<rank_t>(random() % static_cast<unsigned>(ranks)),
+          setup on =
+              flat_setup(what, ranks, static_cast<rank_t>(random() % static_cast<unsigned>(ranks)),
                          (kind & 1) != 0 && can_be_in_place(what), (kind & 2) == 0 || !reference::has_blocks(what));
           if (ranks % 2 == 0 && random() % 2 == 0) on.placement = layout::grid(2, ranks / 2);
           on.through_scratch = random() % 2 == 0;

@@ -127,7 +127,7 @@ std::optional<direct_program> each_alone(const subject& of) {
 
 /// The forms in which plans perform a choreography on slots: as it is or folded in rank order, with an agreement where its messages
 /// do not tell everybody of everybody.
-std::vector<score> forms_of(const choreography& who, const stage& on) {
+std::vector<score> forms_of(const choreography& who, const setup& on) {
   std::vector<score> forms;
   const score plain = lower_syncs(write_score(who, on));
   std::vector<score> lowered{plain};
@@ -143,13 +143,13 @@ std::vector<score> forms_of(const choreography& who, const stage& on) {
   return forms;
 }
 
-void for_each_stage(const choreography& who, const std::function<void(const stage&)>& act, bool uniform = true) {
+void for_each_setup(const choreography& who, const std::function<void(const setup&)>& act, bool uniform = true) {
   for (int ranks = 2; ranks <= 9; ++ranks)
     for (const collective what : who.collectives)
       for (const rank_t root : {0, ranks / 2, ranks - 1})
         for (const bool in_place : {false, true}) {
           if (root > 0 && !has_root(what)) continue;
-          const stage on = flat_stage(what, ranks, root, in_place, uniform);
+          const setup on = flat_setup(what, ranks, root, in_place, uniform);
           if ((in_place && !agrees_on_place(what, uniform)) || (!uniform && block_count(what, ranks) < 2)) continue;
           if (refusal(who, on).empty()) act(on);
         }
@@ -195,7 +195,7 @@ std::optional<subject> at_root_in_place(const subject& of) {
 TEST_CASE("what slots perform is the score: all choreographies, in every form that plans use") {
   std::size_t checked = 0, in_place_at_root = 0, offered = 0;
   for (const choreography* who : all_choreographies()) {
-    for_each_stage(*who, [&](const stage& on) {
+    for_each_setup(*who, [&](const setup& on) {
       for (score& s : forms_of(*who, on))
         for (const std::size_t count : {1U, 5U, 40U}) {
           const subject of{s, count};
@@ -223,7 +223,7 @@ TEST_CASE("what slots perform is the score: all choreographies, in every form th
 TEST_CASE("what the direct port's units do is the score: every collective that it performs") {
   std::size_t checked = 0, cut = 0, alone = 0;
   const choreography& fused = *find_choreography("fused");
-  for_each_stage(fused, [&](const stage& on) {
+  for_each_setup(fused, [&](const setup& on) {
     for (const std::size_t count : {1U, 5U, 40U, 70'001U}) {
       if (count > 1000 && on.ranks > 3) continue;
       const subject of{lower_syncs(write_score(fused, on)), count};
@@ -244,7 +244,7 @@ TEST_CASE("what the direct port's units do is the score: every collective that i
 
 TEST_CASE("a block that a rank keeps for itself is not brought to where others read") {
   const auto brought = [](collective what, rank_t rank) {
-    const subject of{lower_syncs(write_score(*find_choreography("fused"), flat_stage(what, 4, 1, false, false))), 9};
+    const subject of{lower_syncs(write_score(*find_choreography("fused"), flat_setup(what, 4, 1, false, false))), 9};
     const direct_program made = compile_direct(of.programs(), {what, of.notes.root, false, true});
     REQUIRE(made.to_own.size() == 4);
     return made.used[static_cast<std::size_t>(rank)].inputs.size();
@@ -254,9 +254,9 @@ TEST_CASE("a block that a rank keeps for itself is not brought to where others r
   CHECK(brought(collective::all_gather, 2) == 0);  // all of it
 }
 
-TEST_CASE("what others read of inputs and write to outputs, and how many ranks do, by which stages are weighed") {
+TEST_CASE("what others read of inputs and write to outputs, and how many ranks do, by which staging is weighed") {
   const auto made_of = [](collective what) {
-    const subject of{lower_syncs(write_score(*find_choreography("fused"), flat_stage(what, 4, 1, false, false))), 9};
+    const subject of{lower_syncs(write_score(*find_choreography("fused"), flat_setup(what, 4, 1, false, false))), 9};
     return compile_direct(of.programs(), {what, of.notes.root, false, true});
   };
   const auto is = [](const direct_program::passing& found, double times, double part, int owners, int others) {
@@ -285,9 +285,9 @@ TEST_CASE("with blocks of different sizes, too: slots where every rank knows the
   std::mt19937_64 random{seed()};
   std::size_t over_lines = 0, direct = 0, alone = 0;
   for (const choreography* who : all_choreographies())
-    for_each_stage(
+    for_each_setup(
         *who,
-        [&](const stage& on) {
+        [&](const setup& on) {
           for (const score& whole : forms_of(*who, on)) {
             const score s = one_cell_per_step(whole);
             const subject of{s, random_counts(s, random)};
@@ -301,9 +301,9 @@ TEST_CASE("with blocks of different sizes, too: slots where every rank knows the
         },
         false);
   const choreography& fused = *find_choreography("fused");
-  for_each_stage(
+  for_each_setup(
       fused,
-      [&](const stage& on) {
+      [&](const setup& on) {
         const score s = lower_syncs(write_score(fused, on));
         for (int i = 0; i < 3; ++i) {
           const subject of{s, random_counts(s, random)};
@@ -327,9 +327,9 @@ TEST_CASE("what runs by mailbox is the score: all choreographies, in channels an
   std::size_t whole = 0, cut = 0, in_groups = 0, sent_alone = 0;
   for (const bool uniform : {true, false})
     for (const choreography* who : all_choreographies())
-      for_each_stage(
+      for_each_setup(
           *who,
-          [&](const stage& on) {
+          [&](const setup& on) {
             for (const score& s : forms_of(*who, on)) {
               const score cells = one_cell_per_step(s), paced = pace_sends(cells, 1);
               const auto sized = [&](const score& of, std::size_t count) {
@@ -361,7 +361,7 @@ TEST_CASE("what runs by mailbox is the score: all choreographies, in channels an
 TEST_CASE("what runs by mailbox part by part is the score, and waits for every piece of its input") {
   std::size_t checked = 0, noticed = 0, early = 0;
   for (const choreography* who : all_choreographies())
-    for_each_stage(*who, [&](const stage& on) {
+    for_each_setup(*who, [&](const setup& on) {
       const score s = lower_syncs(write_score(*who, on));
       if (on.ranks > 5 || !moves_data(on.what) || !why_not_partitioned(s).empty()) return;
       const subject of{partition(s, 3), 11};
@@ -394,7 +394,7 @@ TEST_CASE("what runs by mailbox part by part is the score, and waits for every p
 
 TEST_CASE("broken programs by mailbox are not the score") {
   const auto all_of = [](const char* name, collective what, int ranks) {
-    return subject{one_cell_per_step(lower_syncs(write_score(*find_choreography(name), flat_stage(what, ranks)))), 40};
+    return subject{one_cell_per_step(lower_syncs(write_score(*find_choreography(name), flat_setup(what, ranks)))), 40};
   };
   const subject ring = all_of("ring", collective::all_reduce, 4);
   const subject scattered = all_of("ring", collective::reduce_scatter, 4);
@@ -475,7 +475,7 @@ TEST_CASE("broken programs by mailbox are not the score") {
 
 TEST_CASE("broken slot programs are not the score") {
   const auto all_of = [](const char* name, collective what, int ranks, std::size_t count = 40) {
-    return subject{lower_syncs(write_score(*find_choreography(name), flat_stage(what, ranks))), count};
+    return subject{lower_syncs(write_score(*find_choreography(name), flat_setup(what, ranks))), count};
   };
   const subject summing = all_of("one_shot", collective::all_reduce, 3);
   const subject doubling = all_of("recursive_doubling", collective::all_reduce, 4);
@@ -536,9 +536,9 @@ TEST_CASE("broken slot programs are not the score") {
 }
 
 TEST_CASE("broken units are not the score") {
-  const subject sum{lower_syncs(write_score(*find_choreography("fused"), flat_stage(collective::all_reduce, 3))), 40};
+  const subject sum{lower_syncs(write_score(*find_choreography("fused"), flat_setup(collective::all_reduce, 3))), 40};
   const subject in_place{
-      lower_syncs(write_score(*find_choreography("fused"), flat_stage(collective::reduce_scatter, 3, 0, true))), 40};
+      lower_syncs(write_score(*find_choreography("fused"), flat_setup(collective::reduce_scatter, 3, 0, true))), 40};
   using breaker = std::function<void(direct_program&)>;
   const auto broken = [](const subject& of, const breaker& how) {
     direct_program program = over_buffers(of);
@@ -583,7 +583,7 @@ TEST_CASE("broken units are not the score") {
 
 TEST_CASE("lists that do not fit the blocks are not the score") {
   const auto all_gather =
-      lower_syncs(write_score(*find_choreography("fused"), flat_stage(collective::all_gather, 3, 0, false, false)));
+      lower_syncs(write_score(*find_choreography("fused"), flat_setup(collective::all_gather, 3, 0, false, false)));
   const subject of{all_gather, {4, 0, 7}};
   direct_program program = over_buffers(of);
   REQUIRE(why_not_the_score(of.proof(), program) == "");

@@ -24,7 +24,7 @@ namespace {
 
 score made(const char* by, collective what, int ranks, rank_t root = 0, bool in_place = false, bool uniform = true) {
   return one_cell_per_step(
-      lower_syncs(write_score(*find_choreography(by), flat_stage(what, ranks, root, in_place, uniform))));
+      lower_syncs(write_score(*find_choreography(by), flat_setup(what, ranks, root, in_place, uniform))));
 }
 
 /// Every rank copies its input to its output, block by block: the smallest score with all offsets.
@@ -154,7 +154,7 @@ TEST_CASE("messages: the n-th send of a lane is as long as the n-th receive at t
   for (const choreography* by : all_choreographies())
     for (const collective what : by->collectives)
       for (const int ranks : {2, 3, 5, 8}) {
-        stage on = flat_stage(what, ranks, ranks - 1);
+        setup on = flat_setup(what, ranks, ranks - 1);
         if (ranks == 8) on.placement = layout::grid(2, 4);
         if (!refusal(*by, on).empty()) continue;
         CAPTURE(by->name);
@@ -393,7 +393,7 @@ TEST_CASE("a program that is fitted to a call is the one that is compiled for it
     for (const collective what : c->collectives)
       for (const int ranks : {2, 5})
         for (const bool in_place : {false, true}) {
-          const stage on = flat_stage(what, ranks, 0, in_place);
+          const setup on = flat_setup(what, ranks, 0, in_place);
           if (!refusal(*c, on).empty()) continue;
           INFO(c->name << ' ' << name(what) << ", " << ranks << " ranks");
           const score whole = lower_syncs(write_score(*c, on)), split = one_cell_per_step(whole);
@@ -424,7 +424,7 @@ TEST_CASE("a program is fitted to blocks of different sizes, with and without ga
   const std::vector<std::vector<std::size_t>> lists = {{0, 3, 9, 1}, {5, 5, 5, 5}, {1000, 0, 0, 7}};
   for (const choreography* c : all_choreographies())
     for (const collective what : {collective::all_gather, collective::reduce_scatter}) {
-      const stage on = flat_stage(what, 4, 0, false, false);
+      const setup on = flat_setup(what, 4, 0, false, false);
       if (!std::ranges::count(c->collectives, what) || !refusal(*c, on).empty()) continue;
       INFO(c->name << ' ' << name(what));
       const score s = one_cell_per_step(lower_syncs(write_score(*c, on)));
@@ -441,7 +441,7 @@ TEST_CASE("a program is fitted to blocks of different sizes, with and without ga
 }
 
 TEST_CASE("sizes that exceed the address space are refused when a program is fitted, and others fit afterwards") {
-  const score s = write_score(*find_choreography("ring"), flat_stage(collective::all_gather, 3));
+  const score s = write_score(*find_choreography("ring"), flat_setup(collective::all_gather, 3));
   program code = compile(s, 0, {1, {}, {}, {}, 8}, cutting{});
   CHECK_THROWS_AS(fit(code, {std::size_t{1} << 61, {}, {}, {}, 8}), error);
   fit(code, {9, {}, {}, {}, 8});
@@ -450,7 +450,7 @@ TEST_CASE("sizes that exceed the address space are refused when a program is fit
 
 TEST_CASE("who routes blocks through others needs their sizes, who sends them straight does not") {
   const auto own = [](const char* who, collective what, rank_t root = 0) {
-    stage on = flat_stage(what, 5, root);
+    setup on = flat_setup(what, 5, root);
     on.uniform = false;
     return needs_only_own_blocks(one_cell_per_step(lower_syncs(write_score(*find_choreography(who), on))));
   };

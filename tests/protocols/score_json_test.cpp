@@ -81,7 +81,7 @@ TEST_CASE("every built-in score survives JSON, as written and as lowered") {
     for (const collective what : c->collectives)
       for (const int ranks : {1, 2, 3, 6})
         for (const bool in_place : {false, true}) {
-          const stage on = flat_stage(what, ranks, has_root(what) ? ranks - 1 : 0, in_place, ranks != 3);
+          const setup on = flat_setup(what, ranks, has_root(what) ? ranks - 1 : 0, in_place, ranks != 3);
           if (!refusal(*c, on).empty()) continue;
           const score written = write_score(*c, on);
           const score low = fold_in_rank_order(lower_syncs(written));
@@ -103,7 +103,7 @@ TEST_CASE("the text has one line a step, or one line in all") {
 }
 
 TEST_CASE("other ranks' places, tokens and odd names survive") {
-  score_builder b{flat_stage(collective::all_reduce, 3), "odd \"name\"\n\x01 ⊕", 1};
+  score_builder b{flat_setup(collective::all_reduce, 3), "odd \"name\"\n\x01 ⊕", 1};
   b.lane(0).copy(input[0], output.of(2)[0]);
   b.lane(0).signal(1);
   b.lane(1).await(0);

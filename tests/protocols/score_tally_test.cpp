@@ -43,7 +43,7 @@ std::int64_t cells_of(const score& s) {
   return total;
 }
 
-void check_tally(const choreography& which, const stage& on) {
+void check_tally(const choreography& which, const setup& on) {
   CAPTURE(which.name);
   CAPTURE(name(on.what));
   CAPTURE(on.ranks);
@@ -81,7 +81,7 @@ TEST_CASE("a tally counts what would be written") {
         for (const bool in_place : {false, true})
           for (const bool layered : {false, true}) {
             if (layered && ranks % 4 != 0) continue;
-            stage on = flat_stage(what, ranks, has_root(what) ? ranks / 2 : 0, in_place && agrees_on_place(what, true));
+            setup on = flat_setup(what, ranks, has_root(what) ? ranks / 2 : 0, in_place && agrees_on_place(what, true));
             if (layered) on.placement = layout::grid(2, ranks / 2);
             if (refusal(*which, on).empty()) check_tally(*which, on);
             on.uniform = false;

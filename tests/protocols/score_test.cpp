@@ -14,11 +14,11 @@ using namespace troupe::notation;
 namespace {
 
 score blank(collective what, int ranks, rank_t root, bool in_place, int parts) {
-  return score_builder{flat_stage(what, ranks, root, in_place), "test", parts}.finish();
+  return score_builder{flat_setup(what, ranks, root, in_place), "test", parts}.finish();
 }
 
 score exchange() {
-  score_builder b{flat_stage(collective::all_reduce, 2), "exchange", 2};
+  score_builder b{flat_setup(collective::all_reduce, 2), "exchange", 2};
   for (rank_t r : {0, 1}) {
     const cells kept = b.scratch_like(r, input.all());
     auto me = b.lane(r).from(1 - r).to(1 - r);
@@ -128,7 +128,7 @@ TEST_CASE("the text of a score") {
 }
 
 TEST_CASE("rounds in the text: a binomial broadcast to eight takes three") {
-  const std::string text = to_text(write_score(*find_choreography("binomial"), flat_stage(collective::broadcast, 8)));
+  const std::string text = to_text(write_score(*find_choreography("binomial"), flat_setup(collective::broadcast, 8)));
   CHECK(text.find("binomial: broadcast, 8 ranks, root 0, ") == 0);
   CHECK(text.find("round 3 ") != std::string::npos);
   CHECK(text.find("round 4 ") == std::string::npos);

@@ -50,7 +50,7 @@ TEST_CASE("few slices show what many do: two full groups, and the last one") {
 }
 
 TEST_CASE("a ring whose steps have as many slices as there are credits gets stuck, and the verifier says so") {
-  const stage on = flat_stage(collective::all_reduce, 4);
+  const setup on = flat_setup(collective::all_reduce, 4);
   const score s = one_cell_per_step(lower_syncs(write_score(*find_choreography("ring"), on)));
   for (const int slices : {4, 8, 11}) CHECK(verify(s, {4, slices, 3}).ok());
   // Everybody has sent all that may be under way, and has a credit back only for what its neighbour passes on, who lacks one as well.

@@ -19,7 +19,7 @@ namespace {
 
 struct drafting : score_builder {
   drafting(collective what, int ranks, int parts = 1, bool in_place = false, rank_t root = 0, bool uniform = true)
-      : score_builder{flat_stage(what, ranks, root, in_place, uniform), "by hand", parts} {}
+      : score_builder{flat_setup(what, ranks, root, in_place, uniform), "by hand", parts} {}
 };
 
 /// rank 0 sends its input to rank 1 and the other way round; both combine in rank order.

@@ -46,7 +46,7 @@ struct two_ranks {
   operation_ptr barrier(bool slots) {
     auto how = std::make_shared<plan>();
     how->notes = std::make_shared<const score>(
-        lower_syncs(write_score(*find_choreography("recursive_doubling"), flat_stage(collective::barrier, 2))));
+        lower_syncs(write_score(*find_choreography("recursive_doubling"), flat_setup(collective::barrier, 2))));
     if (slots) how->port = slots_plan{slot_format::ll128};
     else how->port = mailbox_plan{.agrees = true};
     auto op = std::make_shared<operation>();

@@ -93,10 +93,10 @@ direct_performer::status direct_performer::receive() {
   const bool little =
       sizes().own_blocks(false)[0] * sizes().element_size() * static_cast<std::size_t>(board_->ranks()) <=
       meeting_place().brought.room();
-  if (stage_ == stage::coming && little) look_for_copy(root);
+  if (phase_ == phase::coming && little) look_for_copy(root);
   if (!has_brought(root)) {
     if (meeting_place().at(root).here.load(std::memory_order_seq_cst) != mark_) {
-      if (stage_ == stage::coming) come();
+      if (phase_ == phase::coming) come();
       return is_over() ? leave() : status::waiting;
     }
     if (!has_brought(root)) {  // it has come without
@@ -114,7 +114,7 @@ direct_performer::status direct_performer::receive() {
 
 direct_performer::status direct_performer::hand_in() {
   const rank_t root = code_->root;
-  if (stage_ == stage::coming) {
+  if (phase_ == phase::coming) {
     if (fit_->small && look_for([&] { return bring(); })) {
       board_->notify(root, rank_);
       return leave_early();
@@ -124,15 +124,15 @@ direct_performer::status direct_performer::hand_in() {
     // If the root is here, this rank does what there is to do for its block, so it need not be told before, unless it is much.
     if (sizes().own_blocks(true)[0] * sizes().element_size() >= much_bytes) board_->notify(root, rank_);
   }
-  if (stage_ == stage::meeting) {
+  if (phase_ == phase::meeting) {
     if (const status s = meet(root); s != status::performed) return s == status::waiting && is_over() ? leave() : s;
-    stage_ = stage::working;
+    phase_ = phase::working;
   }
-  if (stage_ == stage::working) {
+  if (phase_ == phase::working) {
     // What the system would have to copy there the root copies itself, from where this rank has said that its block lies.
     const bool near = buffers_[static_cast<std::size_t>(root)].output_near;
     if (near && !work_with(root, rank_)) return differs(root);
-    stage_ = stage::leaving;
+    phase_ = phase::leaving;
     board_->notify(root, rank_);
   }
   return wait_for_end();
@@ -140,7 +140,7 @@ direct_performer::status direct_performer::hand_in() {
 
 rank_t direct_performer::awaited() const {
   const bool collects =
-      ahead_ && stage_ == stage::meeting && rank_ == code_->root && traits_of(code_->what).root == root_role::sink;
+      ahead_ && phase_ == phase::meeting && rank_ == code_->root && traits_of(code_->what).root == root_role::sink;
   if (!collects) return slot_board::anybody;
   const auto at = static_cast<std::size_t>(met_);
   return at < fit_->takes.size() ? fit_->takes[at].owner : slot_board::anybody;
@@ -150,17 +150,17 @@ direct_performer::status direct_performer::collect() {
   const auto& takes = fit_->takes;
   direct_board::rank_words& mine = meeting_place().at(rank_);
   const std::size_t others = static_cast<std::size_t>(board_->ranks()) - 1;
-  if (stage_ == stage::coming) {
+  if (phase_ == phase::coming) {
     // If all others bring copies, nobody looks at this rank's words.
     while (static_cast<std::size_t>(met_) < takes.size() && take_soon(takes[static_cast<std::size_t>(met_)])) ++met_;
-    if (stage_ == stage::at_odds) return status::mismatch;
+    if (phase_ == phase::at_odds) return status::mismatch;
     if (taken_ == others) return copy_own() ? leave() : differs(rank_);
     buffers_[static_cast<std::size_t>(rank_)] = mine_;
     mine.left.store((others - std::exchange(taken_, 0)) * direct_board::share, std::memory_order_relaxed);
     come();
     if (!copy_own()) return differs(rank_);  // while the others copy theirs
   }
-  if (stage_ == stage::meeting) {
+  if (phase_ == phase::meeting) {
     status s = status::performed;
     for (; static_cast<std::size_t>(met_) < takes.size(); ++met_)
       if (s = collect_from(takes[static_cast<std::size_t>(met_)]); s != status::performed) break;
@@ -168,7 +168,7 @@ direct_performer::status direct_performer::collect() {
     finished(std::exchange(taken_, 0) * direct_board::share, mine.left);
     if (s == status::mismatch) return s;
     if (s == status::waiting) return is_over() ? leave() : s;
-    stage_ = stage::leaving;
+    phase_ = phase::leaving;
   }
   return wait_for_end();
 }
@@ -189,7 +189,7 @@ bool direct_performer::take_brought(const direct_fit::taken& block) {
 /// The same; a copy that may come is looked for.
 bool direct_performer::take_soon(const direct_fit::taken& block) {
   if (take_brought(block)) return true;
-  if (stage_ == stage::at_odds || block.bytes > meeting_place().brought.room()) return false;
+  if (phase_ == phase::at_odds || block.bytes > meeting_place().brought.room()) return false;
   look_for_copy(block.owner);
   return take_brought(block);
 }

@@ -7,7 +7,7 @@
 #include "actors/ports/direct/direct_performer.hpp"
 #include "actors/ports/slots/slot_board.hpp"
 #include "memory/kernels/kernels.hpp"
-#include "protocols/program/direct_stages.hpp"
+#include "protocols/program/direct_staging.hpp"
 
 namespace troupe {
 
@@ -69,7 +69,7 @@ void direct_performer::map_what_is_shared(rank_t which) {
   map(of.scratch, of.scratch_near);
 }
 
-// -- stages -----------------------------------------------------------------------------------------------------------
+// -- staging buffers --------------------------------------------------------------------------------------------------
 
 /// To where others look for it. @param some what others read, where each rank performs its own copies
 void direct_performer::copy_input(std::byte* to, std::span<const std::uint32_t> some) const {
@@ -108,7 +108,7 @@ bool direct_performer::worth_staging(std::size_t bytes, bool input) const {
 
 /// What the others are to take for the rank's buffers; and what its own passes work on.
 direct_performer::buffers direct_performer::stage_what_others_use() {
-  using namespace direct_stages;
+  using namespace direct_staging;
   buffers shown = mine_;
   const direct_program::use_by_others& used = code_->used[static_cast<std::size_t>(rank_)];
   const std::size_t input = sizes().bytes_of_own(true), output = sizes().bytes_of_own(false);
@@ -120,7 +120,7 @@ direct_performer::buffers direct_performer::stage_what_others_use() {
   // An output that is the input, too, is worked on as one memory.
   if (!ahead_ && !used.outputs.empty() && output > 0 && output <= most && (apart || (in == out && input <= most)) &&
       !out_shared && worth_staging(output, false))
-    if (std::byte* const at = output_stage_.grow(std::max(output, apart ? 0 : input))) {
+    if (std::byte* const at = output_staging_.grow(std::max(output, apart ? 0 : input))) {
       output_staged_ = true;
       shown.output = of_bodies_.output = at;
       if (!apart) {
@@ -134,7 +134,7 @@ direct_performer::buffers direct_performer::stage_what_others_use() {
     const bool enough = !code_->to_own.empty() && input > most_by_one;
     const bool alone = !ahead_ && (sizes().equal() ? copies_alone() : enough);
     const auto some = alone ? std::span{used.inputs} : std::span<const std::uint32_t>{};
-    if (std::byte* const at = some.empty() ? input_stage_.grow(input) : input_stage_.reserve(input)) {
+    if (std::byte* const at = some.empty() ? input_staging_.grow(input) : input_staging_.reserve(input)) {
       copy_input(at, some);
       shown.input = at;
     }
@@ -143,7 +143,7 @@ direct_performer::buffers direct_performer::stage_what_others_use() {
 }
 
 /// What has been written to the rank's output. @pre the operation is over
-void direct_performer::take_from_stage() {
+void direct_performer::take_from_staging() {
   output_staged_ = false;
   for (const std::uint32_t operand : code_->used[static_cast<std::size_t>(rank_)].outputs) {
     const cell_range& at = code_->operands[operand];
@@ -158,7 +158,7 @@ void direct_performer::take_from_stage() {
 bool direct_performer::copies_alone() const {
   if (code_->to_own.empty()) return false;
   const std::size_t all = sizes().bytes_to_own();
-  if (all == 0 || all > direct_stages::most_by_one) return all > 0;
+  if (all == 0 || all > direct_staging::most_by_one) return all > 0;
   // Half of that is read; an input's share of what others read of it.
   const double input = static_cast<double>(all) / 2 * code_->staged_share / std::max(code_->read_by_others.owners, 1);
   return !worth_staging(static_cast<std::size_t>(input), true);
@@ -256,13 +256,13 @@ bool direct_performer::fold_between(const direct_program::pass& p, stretch which
   const bool scales = code_->sums.scales_inputs && p.inputs > 1;
   for (std::size_t at = which.begin; at < which.end; at += most) {
     const std::size_t count = std::min(most, which.end - at);
-    std::byte* stage = pieces_.data() + room;  // behind a result that is nobody's here
+    std::byte* staging = pieces_.data() + room;  // behind a result that is nobody's here
     for (std::size_t i = 0; i < inputs.size(); ++i) {
       std::byte* const from = address(inputs[i]) + at * size;
       const bool near = is_here(inputs[i]);
-      if (!near && !others_->read(inputs[i].owner, stage, from, count * size)) return false;
-      in_[i] = near ? from : stage;
-      if (!near) stage += room;
+      if (!near && !others_->read(inputs[i].owner, staging, from, count * size)) return false;
+      in_[i] = near ? from : staging;
+      if (!near) staging += room;
       if (scales) factors_[i] = buffers_[static_cast<std::size_t>(inputs[i].owner)].factor;
     }
     std::size_t n = 0;

@@ -43,9 +43,9 @@
 // to e, and a rank that waits for it holds up every later operation that ends with `over`: each of those needs what that rank has, or all.
 //
 // Between processes the addresses are the owner's. What lies in memory that all map (host_segment.hpp) is worked on as if it were here. What does not,
-// a rank copies there before it comes, as far as others read it, to its stage (direct_stages.hpp), if that is worth it, and says that instead; so it does
-// with an output that others write, and copies that back when the operation is over. A stage is the rank's again when its buffers are, by the rules above. Where all
-// steps are copies from inputs to outputs, each rank performs those to its own output, alone, if they are much or stages are not worth it, and not all buffers are mapped by all: `left_alone` counts the
+// a rank copies there before it comes, as far as others read it, to its staging buffer (direct_staging.hpp), if that is worth it, and says that instead; so it does
+// with an output that others write, and copies that back when the operation is over. A staging buffer is the rank's again when its buffers are, by the rules above. Where all
+// steps are copies from inputs to outputs, each rank performs those to its own output, alone, if they are much or staging buffers are not worth it, and not all buffers are mapped by all: `left_alone` counts the
 // ranks that have not, in place of `left`. Everything else the system copies (process_memory): a unit is performed in pieces that
 // are read, worked on here and written back (direct_between.cpp). Lists lie beside the words, copied, and are copied again by who meets the rank. A process
 // that ends touches nothing any more, so nobody waits for its `touching`; one that is stopped while it touches what a rank is about to take

@@ -71,7 +71,7 @@ void direct_performer::start(const direct_program& code, const memory_map& memor
   output_staged_ = alone_ = false;
   all_shared_ = true;
   suspect_ = -1;
-  stage_ = stage::coming;
+  phase_ = phase::coming;
 }
 
 void direct_performer::come() {
@@ -91,9 +91,9 @@ void direct_performer::come() {
   of_bodies_ = mine_;
   // Where all have brought copies nobody looks at the buffers; where somebody has not, the system copies what is little.
   const bool nobody_looks = all_brought_ && (known_to_all() || own_elements() * sizes().element_size() <= little_bytes);
-  const bool stages = others_ != nullptr && !code_->used.empty() && !nobody_looks;
-  const buffers shown = stages ? stage_what_others_use() : mine_;
-  if (!stages) mine.shared.store(false, std::memory_order_release);
+  const bool staging = others_ != nullptr && !code_->used.empty() && !nobody_looks;
+  const buffers shown = staging ? stage_what_others_use() : mine_;
+  if (!staging) mine.shared.store(false, std::memory_order_release);
   mine.input.store(shown.input, std::memory_order_release);
   mine.output.store(shown.output, std::memory_order_release);
   mine.scratch.store(mine_.scratch, std::memory_order_release);
@@ -102,7 +102,7 @@ void direct_performer::come() {
   else if (!sizes().equal()) list();
   mine.here.store(mark_, std::memory_order_seq_cst);
   if (place.counts()) place.came.add(sequence_);
-  stage_ = stage::meeting;
+  phase_ = phase::meeting;
 }
 
 /// `performed`: all are here.
@@ -113,7 +113,7 @@ direct_performer::status direct_performer::meet() {
   for (; met_ < place.ranks(); ++met_)
     if (const status s = meet(met_); s != status::performed) return s;
   all_finished_ = sequence_;
-  stage_ = stage::working;
+  phase_ = phase::working;
   return status::performed;
 }
 
@@ -140,16 +140,16 @@ direct_performer::status direct_performer::meet(rank_t which) {
 }
 
 direct_performer::status direct_performer::differs(rank_t suspect) {
-  stage_ = stage::at_odds;
+  phase_ = phase::at_odds;
   suspect_ = suspect;
   return status::mismatch;
 }
 
 direct_performer::status direct_performer::advance() {
-  if (stage_ == stage::none) return status::performed;
-  if (stage_ == stage::at_odds) return status::mismatch;
+  if (phase_ == phase::none) return status::performed;
+  if (phase_ == phase::at_odds) return status::mismatch;
   if (ahead_) return advance_ahead();
-  const bool first = stage_ == stage::coming;
+  const bool first = phase_ == phase::coming;
   if (first) {
     if (all_brought_) all_brought_ = bring();
     // If all others have brought copies already, nobody looks at this rank's words.
@@ -157,7 +157,7 @@ direct_performer::status direct_performer::advance() {
       if (const status s = meet_with_snapshots(); s != status::waiting) return s == status::performed ? take(true) : s;
     come();
   }
-  if (stage_ == stage::meeting) {
+  if (phase_ == phase::meeting) {
     // Whoever came after this rank may have done everything, and be at the next operation by now.
     if (meeting_place().counts() && is_over()) return leave();
     if (all_brought_) {
@@ -170,12 +170,12 @@ direct_performer::status direct_performer::advance() {
     if (first && alone_) tell_all();
     else if (first && sizes().bytes() >= much_bytes) wake_helpers();
   }
-  if (stage_ == stage::working) {
+  if (phase_ == phase::working) {
     if (!(alone_ ? work_alone() : work())) {
-      stage_ = stage::at_odds;
+      phase_ = phase::at_odds;
       return status::mismatch;
     }
-    stage_ = stage::leaving;
+    phase_ = phase::leaving;
   }
   return wait_for_end();
 }
@@ -183,7 +183,7 @@ direct_performer::status direct_performer::advance() {
 direct_performer::status direct_performer::wait_for_end() {
   if (is_over()) return leave();
   if (meeting_place().at_odds.load(std::memory_order_acquire) != mark_) return status::waiting;
-  stage_ = stage::at_odds;
+  phase_ = phase::at_odds;
   return status::mismatch;
 }
 
@@ -196,16 +196,16 @@ direct_performer::status direct_performer::leave() {
 
 /// Others may not have come yet.
 direct_performer::status direct_performer::leave_early() {
-  if (output_staged_) take_from_stage();
-  stage_ = stage::none;
+  if (output_staged_) take_from_staging();
+  phase_ = phase::none;
   board_->finish(rank_, sequence_);
   return status::performed;
 }
 
 void direct_performer::abandon() {
-  if (stage_ == stage::none) return;
-  const bool came = stage_ > stage::coming;
-  stage_ = stage::none;
+  if (phase_ == phase::none) return;
+  const bool came = phase_ > phase::coming;
+  phase_ = phase::none;
   if (came) give_up();
   board_->finish(rank_, sequence_);
 }
@@ -220,8 +220,8 @@ void direct_performer::give_up() const {
 
 std::vector<lane_wait> direct_performer::waits() const {
   if (idle()) return {};
-  rank_t missing = stage_ == stage::at_odds ? suspect_ : -1;
-  if (stage_ == stage::meeting)
+  rank_t missing = phase_ == phase::at_odds ? suspect_ : -1;
+  if (phase_ == phase::meeting)
     for (rank_t r = board_->ranks() - 1; r >= 0; --r)
       if (lacks(r)) missing = r;
   return {{lane_wait::reason::chunk, 0, missing, -1}};

@@ -15,7 +15,7 @@
 #include "actors/ports/board_performer.hpp"
 #include "actors/ports/direct/direct_board.hpp"
 #include "actors/ports/direct/direct_fit.hpp"
-#include "actors/ports/segment/stage_memory.hpp"
+#include "actors/ports/segment/staging_memory.hpp"
 #include "memory/types/types.hpp"
 #include "protocols/program/direct_program.hpp"
 
@@ -28,8 +28,8 @@ public:
       : board_performer(board, rank),
         others_(board.memory().peers()),
         between_(board.between_processes()),
-        input_stage_(others_),
-        output_stage_(others_) {}
+        input_staging_(others_),
+        output_staging_(others_) {}
 
   /// Nobody is told before advance(). @param code outlives the operation, and is alike at all ranks with the same fingerprint.
   /// @param memory without scratch, which the performer has itself. @param shape as the rank knows it: of blocks of different sizes what its
@@ -44,21 +44,21 @@ public:
   /// Waits for units that peers are at.
   void abandon() override;
 
-  bool idle() const override { return stage_ == stage::none; }
-  bool together() const override { return stage_ > stage::at_odds && !ahead_; }
+  bool idle() const override { return phase_ == phase::none; }
+  bool together() const override { return phase_ > phase::at_odds && !ahead_; }
   std::vector<lane_wait> waits() const override;
   /// Whoever finishes the last unit wakes everybody.
   void announce(slot_board::sleep& to) const override { to.announce(rank_, awaited()); }
   std::size_t steps_taken() const override {
-    return static_cast<std::size_t>(met_) + worked_ + (stage_ > stage::coming ? 1 : 0);
+    return static_cast<std::size_t>(met_) + worked_ + (phase_ > phase::coming ? 1 : 0);
   }
 
 private:
   /// A sleeper that is woken takes some 10 µs to come; less work than this is done by then. And less is in nobody's cache for long.
   static constexpr std::size_t much_bytes = 1024 * 1024;
-  /// Who brings more between processes has it on its stage as well: another rank may bring nothing, and then all work on the buffers.
+  /// Who brings more between processes has it in its staging buffer as well: another rank may bring nothing, and then all work on the buffers.
   static constexpr std::size_t little_bytes = 1024;
-  enum class stage : std::uint8_t { none, coming, meeting, at_odds, working, leaving };
+  enum class phase : std::uint8_t { none, coming, meeting, at_odds, working, leaving };
   struct buffers {
     std::byte* input;
     std::byte* output;
@@ -151,7 +151,7 @@ private:
   bool perform_between(const direct_program::pass& p, stretch which);
   buffers stage_what_others_use();
   void copy_input(std::byte* to, std::span<const std::uint32_t> some) const;
-  void take_from_stage();
+  void take_from_staging();
   copy_costs::use use_of(std::size_t bytes, bool input) const;
   bool worth_staging(std::size_t bytes, bool input) const;
   bool copies_alone() const;
@@ -164,11 +164,11 @@ private:
   void wake_helpers() const;
 
   const direct_program* code_ = nullptr;
-  process_memory* others_;                   ///< null: the addresses are this process's
-  bool between_;                             ///< ranks are in several processes
-  std::vector<std::byte> pieces_;            ///< pieces of others' memory
-  std::vector<block_lists> lists_read_;      ///< by rank
-  stage_memory input_stage_, output_stage_;  ///< of direct_stages.hpp; kept
+  process_memory* others_;                         ///< null: the addresses are this process's
+  bool between_;                                   ///< ranks are in several processes
+  std::vector<std::byte> pieces_;                  ///< pieces of others' memory
+  std::vector<block_lists> lists_read_;            ///< by rank
+  staging_memory input_staging_, output_staging_;  ///< of direct_staging.hpp; kept
   std::vector<std::byte> scratch_;
   std::vector<buffers> buffers_;  ///< by rank; of those met
   std::vector<const void*> in_;
@@ -176,7 +176,7 @@ private:
   std::vector<double> factors_;
   op reduction_;
   buffers mine_{};       ///< the caller's
-  buffers of_bodies_{};  ///< on which bodies work: its, or stages
+  buffers of_bodies_{};  ///< on which bodies work: its, or staging buffers
   bool output_staged_ = false;
   bool all_shared_ = true;  ///< as far as they are met, all callers' buffers are mapped by all
   bool alone_ = false;      ///< each rank performs the copies to its own output
@@ -196,7 +196,7 @@ private:
   bool lent_ = false;                              ///< the root has seen a rank that waits for `over`
   std::size_t taken_ = 0;  ///< blocks that the root has taken from copies, and not counted as finished
   datatype type_ = datatype::u8;
-  stage stage_ = stage::none;
+  phase phase_ = phase::none;
 };
 
 }  // namespace troupe

@@ -28,7 +28,7 @@ void keep_text(char (&to)[size], const std::string& text) {
 }
 }  // namespace
 
-/// At home: a rank of another process, as the desk knows it.
+/// At home: a rank of another process, as the driver knows it.
 class nic_between::far_rank final : public nic_client {
 public:
   far_rank(nic_between& of, rank_t rank) : of_(of), rank_(rank) {}
@@ -46,7 +46,7 @@ public:
   void let_go(epoch_t epoch) override { of_.push_answer(rank_, {answer::kind::let_go, errc{}, rank_, epoch, {}}); }
 
 private:
-  nic_between& of_;  // outlives what the desk has of its ranks: close()
+  nic_between& of_;  // outlives what the driver has of its ranks: close()
   rank_t rank_;
 };
 
@@ -161,22 +161,22 @@ void nic_between::end() {
 
 // -- the home's thread --------------------------------------------------------------------------------------------------
 
-bool nic_between::serve(nic_desk& desk, picoseconds now) {
+bool nic_between::serve(nic_driver& driver, picoseconds now) {
   if (!at_home()) return read_answers();
   if (common_->heads.load() == 0 || common_->heads.exchange(0) == 0) return false;
   bool moved = false;
   head what{};
   for (rank_t r = 0; r < how_.ranks; ++r)
     while (!is_here(r) && of(r).heads.pop(what)) {
-      hand_in(desk, r, what, now);
+      hand_in(driver, r, what, now);
       moved = true;
     }
   return moved;
 }
 
-void nic_between::hand_in(nic_desk& desk, rank_t rank, const head& what, picoseconds now) {
+void nic_between::hand_in(nic_driver& driver, rank_t rank, const head& what, picoseconds now) {
   const nic_client_ptr& who = far_[static_cast<std::size_t>(rank)];
-  if (what.recalls) return desk.recall(*who, how_.name, what.epoch, how_.first_rank + rank, now);
+  if (what.recalls) return driver.recall(*who, how_.name, what.epoch, how_.first_rank + rank, now);
   nic_posting p;
   p.communicator = how_.name;
   p.epoch = what.epoch;
@@ -194,7 +194,7 @@ void nic_between::hand_in(nic_desk& desk, rank_t rank, const head& what, picosec
   p.brings_input = what.brings_input && what.input_bytes <= most_inline_bytes;
   if (p.brings_input) p.inline_input = what.inline_input;
   if (how_.host && rank == first && !bring_programs(what, p)) return;  // its process has ended, and all will recall it
-  desk.post(who, std::move(p));
+  driver.post(who, std::move(p));
 }
 
 namespace {
@@ -240,9 +240,9 @@ void nic_between::push_answer(rank_t rank, const answer& what) {
   there.wake();
 }
 
-void nic_between::close(nic_desk& desk, picoseconds now) {
+void nic_between::close(nic_driver& driver, picoseconds now) {
   if (!at_home()) return;
-  desk.forget(how_.name, now);
+  driver.forget(how_.name, now);
   common_->closed.store(1);
 }
 

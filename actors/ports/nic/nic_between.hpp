@@ -6,7 +6,7 @@
 // A rank that lives elsewhere has a queue of *heads* to its home, and one of *answers* back: Boost.Lockfree's spsc_queue, written by whoever has the
 // rank's turn and read by the home's thread, and the other way round. A head says what a posting says but for the descriptors: plans are alike in all
 // processes, and the home's own posting of the same call brings those of all ranks. A home without ranks reads them from rank 0's process, packed
-// into one piece, whose address rank 0's head has; it keeps the last ones, so that this is once for a plan and size. A head's addresses are those of its process; the desk reaches them as
+// into one piece, whose address rank 0's head has; it keeps the last ones, so that this is once for a plan and size. A head's addresses are those of its process; the driver reaches them as
 // every rank's does (process_memory). Ranks at home post as they would without other processes, and all count in the same arrivals.
 //
 // What ends. A rank that recalls its part waits for the home's answer, until which the home may touch its memory. Its process's own thread looks after
@@ -26,7 +26,7 @@
 #include <boost/lockfree/spsc_queue.hpp>
 
 #include "actors/ports/nic/nic_arrivals.hpp"
-#include "actors/ports/nic/nic_desk.hpp"
+#include "actors/ports/nic/nic_driver.hpp"
 #include "actors/ports/nic/nic_of_host.hpp"
 #include "actors/ports/nic/nic_served.hpp"
 #include "actors/ports/segment/board_memory.hpp"
@@ -77,7 +77,7 @@ public:
   // -- this process's NIC's thread --
 
   /// Reads what has come, and hands it in or tells the ranks here.
-  bool serve(nic_desk& desk, picoseconds now) override;
+  bool serve(nic_driver& driver, picoseconds now) override;
   /// Some rank waits for its memory, or for the end of what a home has left behind, so look_after() has to be called now and then, though nobody rings.
   bool waits() const override {
     return recalls_.load(std::memory_order_relaxed) > 0 ||
@@ -86,7 +86,7 @@ public:
   void look_after(steady_time now) override;
   bool has_ended() const override { return ended_.load(); }
   /// Nothing of it is performed any more, and nothing here touches other processes' memory.
-  void close(nic_desk& desk, picoseconds now) override;
+  void close(nic_driver& driver, picoseconds now) override;
 
 private:
   /// Postings that are unread, beside as many recalls.
@@ -152,7 +152,7 @@ private:
   bool is_here(rank_t rank) const { return others().is_here(rank); }
   ends& of(rank_t rank) const { return ends_[static_cast<std::size_t>(rank)]; }
   nic_client_ptr client_of(rank_t rank);
-  void hand_in(nic_desk& desk, rank_t rank, const head& what, picoseconds now);
+  void hand_in(nic_driver& driver, rank_t rank, const head& what, picoseconds now);
   const kept_programs& pack_for(const nic_posting& what);
   kept_programs& place_for_programs() { return kept_[next_kept_++ % most_kept]; }
   bool bring_programs(const head& what, nic_posting& into);

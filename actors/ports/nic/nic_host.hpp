@@ -5,7 +5,7 @@
 // It listens at a Unix socket. A process that joins a job connects to it, and stays connected as long as it is in the job; one on each host passes it
 // the memory that the processes of the job share there (host_segment.hpp), which it enters as one process more, with a number behind the others'. So
 // it reaches their memory as they reach each other's, and posting and answering are as between processes (nic_between.hpp): queues in the region of a
-// communicator, to which the processes of its ranks invite it. It has one thread and one desk for all jobs, which sleeps at one doorbell.
+// communicator, to which the processes of its ranks invite it. It has one thread and one driver for all jobs, which sleeps at one doorbell.
 //
 //   process → NIC process   hello{job, number, of}   → welcome   then a descriptor: the page with the doorbell
 //                           memory, and its descriptor → done     by the first process of the host

@@ -49,7 +49,7 @@ void nic_hosts::end() {
 
 // -- the NIC's thread -----------------------------------------------------------------------------------------------------
 
-bool nic_hosts::serve(nic_desk& desk, picoseconds now) {
+bool nic_hosts::serve(nic_driver& driver, picoseconds now) {
   if (!has_news_.load()) return false;
   {
     const std::lock_guard lock(mutex_);
@@ -58,16 +58,16 @@ bool nic_hosts::serve(nic_desk& desk, picoseconds now) {
   }
   for (news& each : taken_) {
     if (auto* const packet = std::get_if<offload_packet>(&each.what))
-      desk.packet_came(how_.name, each.epoch, std::move(*packet), now);
+      driver.packet_came(how_.name, each.epoch, std::move(*packet), now);
     else if (const auto* const response = std::get_if<offload_response>(&each.what))
-      desk.response_came(how_.name, each.epoch, *response, now);
+      driver.response_came(how_.name, each.epoch, *response, now);
     else if (const auto* const word = std::get_if<ready>(&each.what))
-      desk.ready_came(how_.name, each.epoch, word->host, word->fingerprint, now);
+      driver.ready_came(how_.name, each.epoch, word->host, word->fingerprint, now);
   }
   taken_.clear();
   return true;
 }
 
-void nic_hosts::close(nic_desk& desk, picoseconds now) { desk.forget(how_.name, now); }
+void nic_hosts::close(nic_driver& driver, picoseconds now) { driver.forget(how_.name, now); }
 
 }  // namespace troupe::actors

@@ -3,7 +3,7 @@
 // What the NIC of one host knows of a communicator whose ranks are on several: the other hosts' NICs, each of which performs for the ranks of its own.
 //
 // The descriptors name a host by its *node*, its number among the hosts of the communicator, so a packet for another node leaves by a link, and one
-// that a link brings is the desk's as if its own NIC had sent it. On the way an operation has the name that all hosts know, the communicator's and its epoch; its JobID is each NIC's own affair.
+// that a link brings is the driver's as if its own NIC had sent it. On the way an operation has the name that all hosts know, the communicator's and its epoch; its JobID is each NIC's own affair.
 //
 // Each host *begins* when it has heard of every other one that it is *ready*: that all of its ranks have posted the operation, with which
 // fingerprint, and that what its NIC works on is there. So no rank's memory is touched before all ranks of all hosts are known to have called the
@@ -66,11 +66,11 @@ public:
 
   // -- the NIC's thread --
 
-  bool serve(nic_desk& desk, picoseconds now) override;
+  bool serve(nic_driver& driver, picoseconds now) override;
   bool at_home() const override { return true; }
   int ranks() const override { return ranks_here_; }
   bool has_ended() const override { return ended_.load(); }
-  void close(nic_desk& desk, picoseconds now) override;
+  void close(nic_driver& driver, picoseconds now) override;
 
 private:
   struct ready {

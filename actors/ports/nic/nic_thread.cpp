@@ -16,7 +16,7 @@
 namespace troupe::actors {
 
 namespace {
-/// The desk's clock counts picoseconds, which last for a hundred days: it begins anew when nothing is under way.
+/// The driver's clock counts picoseconds, which last for a hundred days: it begins anew when nothing is under way.
 constexpr auto longest_clock = std::chrono::hours{24};
 /// After something has moved. Ranks that call one operation after the other then never wake the thread, and for those that call less often
 /// its wake-up is little beside what they do meanwhile.
@@ -84,7 +84,7 @@ void nic_thread::start() {
 /// @pre locked
 void nic_thread::begin_thread() {
   if (started_.load() || closed_.load()) return;
-  desk_ = std::make_unique<nic_desk>();
+  driver_ = std::make_unique<nic_driver>();
   began_ = std::chrono::steady_clock::now();
   thread_ = std::thread([this] { work(); });
   started_.store(true, std::memory_order_release);
@@ -97,7 +97,7 @@ void nic_thread::close() {
   bell().wake();
   if (thread_.joinable()) thread_.join();
   take_new();
-  for (const auto& each : std::exchange(between_, {})) each->close(*desk_, now());
+  for (const auto& each : std::exchange(between_, {})) each->close(*driver_, now());
   for (nic_queue* q = rung_.exchange(nullptr); q != nullptr;) {
     const auto held = std::move(q->self_);
     q = q->next_rung_;
@@ -144,7 +144,7 @@ bool nic_thread::take_words() {
 }
 
 void nic_thread::read(nic_queue& from) {
-  most_ranks_ = std::max(most_ranks_, from.words_.read(*desk_, from.shared_from_this(), now()));
+  most_ranks_ = std::max(most_ranks_, from.words_.read(*driver_, from.shared_from_this(), now()));
 }
 
 /// @pre locked
@@ -168,12 +168,12 @@ bool nic_thread::look_between() {
   }
   std::erase_if(between_, [&](const auto& each) {
     if (!each->has_ended()) return false;
-    each->close(*desk_, now());
+    each->close(*driver_, now());
     return true;
   });
   bool moved = false;
   for (const auto& each : between_) {
-    if (!each->serve(*desk_, now()) || !each->at_home()) continue;  // who only passes news on need not look for more
+    if (!each->serve(*driver_, now()) || !each->at_home()) continue;  // who only passes news on need not look for more
     most_ranks_ = std::max(most_ranks_, each->ranks());
     moved = true;
   }
@@ -199,7 +199,7 @@ void nic_thread::work() {
     if (++rounds % rounds_a_care == 0) look_after_ranks();
     bool moved = look_between();
     moved = take_words() || moved;
-    if (!desk_->empty()) moved = desk_->turn(now()) || moved;
+    if (!driver_->empty()) moved = driver_->turn(now()) || moved;
     if (moved) {
       looks = -1;
     } else if (!looks_on(looks)) {
@@ -221,12 +221,12 @@ bool nic_thread::looks_on(int looks) {
 
 /// Until somebody wakes it, or until the NIC wants to look again at what is under way.
 void nic_thread::sleep() {
-  if (desk_->empty() && now() > longest_clock) {
-    desk_ = std::make_unique<nic_desk>();
+  if (driver_->empty() && now() > longest_clock) {
+    driver_ = std::make_unique<nic_driver>();
     began_ = std::chrono::steady_clock::now();
   }
   steady_time until = no_deadline;
-  if (const auto due = desk_->nic().next_deadline(); due && desk_->under_way() > 0)
+  if (const auto due = driver_->nic().next_deadline(); due && driver_->under_way() > 0)
     until = began_ + std::chrono::ceil<std::chrono::nanoseconds>(*due);
   if (look_after_ranks()) until = std::min(until, next_care_);
   doorbell& at = bell();

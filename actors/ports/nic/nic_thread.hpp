@@ -29,7 +29,7 @@
 
 #include "actors/ports/nic/nic_arrivals.hpp"
 #include "actors/ports/nic/nic_between.hpp"
-#include "actors/ports/nic/nic_desk.hpp"
+#include "actors/ports/nic/nic_driver.hpp"
 #include "actors/ports/nic/nic_words.hpp"
 #include "actors/waiting/doorbell.hpp"
 
@@ -96,7 +96,7 @@ public:
     bell().note();
     bell().wake();
   }
-  /// Names communicators to the desk.
+  /// Names communicators to the driver.
   std::uint64_t next_communicator() { return communicators_.fetch_add(1) + 1; }
 
 private:
@@ -129,7 +129,7 @@ private:
   std::atomic<bool> has_new_{false};
 
   // Its own.
-  std::unique_ptr<nic_desk> desk_;
+  std::unique_ptr<nic_driver> driver_;
   steady_time began_{};
   steady_time idle_since_{};
   std::uint32_t seen_rings_ = 0;

@@ -10,7 +10,7 @@
 
 #include <boost/lockfree/spsc_queue.hpp>
 
-#include "actors/ports/nic/nic_desk.hpp"
+#include "actors/ports/nic/nic_driver.hpp"
 
 namespace troupe::actors {
 
@@ -33,17 +33,17 @@ public:
     w.what.rank = rank;
     words_.push(w);
   }
-  /// Hands everything to the desk. Returns the most posters of an operation among it. The reader.
-  int read(nic_desk& desk, const nic_client_ptr& who, picoseconds now) {
+  /// Hands everything to the driver. Returns the most posters of an operation among it. The reader.
+  int read(nic_driver& driver, const nic_client_ptr& who, picoseconds now) {
     int most = 0;
     word w;
     while (words_.pop(w)) {
       if (w.recalls) {
-        desk.recall(*who, w.what.communicator, w.what.epoch, w.what.rank, now);
+        driver.recall(*who, w.what.communicator, w.what.epoch, w.what.rank, now);
         continue;
       }
       most = std::max(most, w.what.posters());
-      desk.post(who, std::move(w.what));
+      driver.post(who, std::move(w.what));
     }
     return most;
   }

@@ -6,7 +6,7 @@
 // n of the pair has slot n mod depth at both ends; the numbers are the pair's own, so they are its *epochs*.
 //   A *message* is the slot's head. The sender writes it, and its stamp, n + 1, last: the stamp is the header. What fits lies in the
 //   head itself; of the rest the head says where it is, and it is copied once, straight to where it belongs. Where the receiver's process
-//   does not map that memory, what the head names may be a copy that it does map (pair_stages.hpp).
+//   does not map that memory, what the head names may be a copy that it does map (pair_staging.hpp).
 //   A *credit* is the slot's word of `finished`: message n was taken. It gives the sender its buffer and the slot back. The words of a lane's
 //   slots share a line that only the receiver of short messages writes, and their sender reads it once for all slots, not for each message.
 //   A sender has at most `depth` messages in slots; further ones wait at their rank.
@@ -29,7 +29,7 @@
 //   5. Message n is performed at both ends if all its units were claimed before the receiver closed the claims, else at neither:
 //      close() and the claims are read-modify-writes of one word. Whoever claims a unit copies it at once, within its turn.
 //   6. Between processes the sender of a long message says in `staged` how many of its units may be claimed: all, before the stamp, if it stages none;
-//      else the first, before the stamp, and each other one after it lies on the stage. So the receiver finds unit 0 where it finds the stamp, and claims
+//      else the first, before the stamp, and each other one after it lies in the staging buffer. So the receiver finds unit 0 where it finds the stamp, and claims
 //      no unit that is not there. A sender that is asked to copy by itself copies from its buffer, and has staged all by then.
 //   7. An end that does not look any more says so (`tell`) and looks once more; the other end writes, then reads `tell`. These
 //      four accesses are sequentially consistent, so either the end sees what was written, or the writer sees that it has to tell it.

@@ -45,12 +45,12 @@ void pair_end::post() {
     head.data = nullptr;
   } else if (bytes_ > pair_slot::inline_bytes) {
     head.data = stage_what_it_reads();
-    if (is_far() && far_.stage == nullptr)
+    if (is_far() && far_.staging == nullptr)
       slot_->sender.staged.store(mark_ << unit_bits | closed, std::memory_order_relaxed);
   } else if (bytes_ > 0) std::memcpy(head.inlined, data_, bytes_);
   head.stamp.exchange(mark_, std::memory_order_seq_cst);  // before it looks whether the receiver is away
   // The receiver takes the units as they come, while they are in a near cache: both ends copy at once.
-  if (far_.stage != nullptr && bytes_ >= shared_from)
+  if (far_.staging != nullptr && bytes_ >= shared_from)
     for (std::uint64_t next = 1; next < units(); ++next) stage_unit(next);
   // Of what is left here nobody looks after the receiver any more.
   if (over_ == sent_when::copied) tells_ = slot_->answer.tell.load(std::memory_order_seq_cst) == mark_;
@@ -59,16 +59,16 @@ void pair_end::post() {
 /// Where the receiver takes it from. One that is away does not: then this end copies. Of a long message the first unit only: post() stages the rest
 /// after the stamp.
 const std::byte* pair_end::stage_what_it_reads() {
-  if (far_.stage != nullptr && is_away()) far_.stage = nullptr;
-  if (far_.stage == nullptr) return data_;
-  if (bytes_ < shared_from) troupe::copy(far_.stage, data_, bytes_, store_hint::cached);  // it is read at once
+  if (far_.staging != nullptr && is_away()) far_.staging = nullptr;
+  if (far_.staging == nullptr) return data_;
+  if (bytes_ < shared_from) troupe::copy(far_.staging, data_, bytes_, store_hint::cached);  // it is read at once
   else stage_unit(0);
-  return far_.stage;
+  return far_.staging;
 }
 
 void pair_end::stage_unit(std::uint64_t which) {
   const std::size_t begin = which * unit();
-  troupe::copy(far_.stage + begin, data_ + begin, std::min(unit(), bytes_ - begin), store_hint::cached);
+  troupe::copy(far_.staging + begin, data_ + begin, std::min(unit(), bytes_ - begin), store_hint::cached);
   slot_->sender.staged.store(mark_ << unit_bits | (which + 1), std::memory_order_release);
 }
 

@@ -23,8 +23,8 @@ enum class pair_status : std::uint8_t { waiting, performed, mismatch, failed };
 struct pair_far_end {
   process_memory* memory = nullptr;  ///< null: its addresses are this process's
   rank_t rank = -1;
-  /// Of a sender: as long as the message; where the receiver finds what is copied there (pair_stages.hpp). Null: there is none.
-  std::byte* stage = nullptr;
+  /// Of a sender: as long as the message; where the receiver finds what is copied there (pair_staging.hpp). Null: there is none.
+  std::byte* staging = nullptr;
 };
 
 /// When a sender's end is over.
@@ -83,7 +83,7 @@ public:
         if (!posted_) return pair_status::waiting;
       }
       if (left() || finished()) return pair_status::performed;
-      return is_away() && !takes_from_stage() ? help() : pair_status::waiting;
+      return is_away() && !takes_from_staging() ? help() : pair_status::waiting;
     }
     if (slot_->head.stamp.load(std::memory_order_seq_cst) != mark_ && !offered_) return pair_status::waiting;
     return take();
@@ -121,7 +121,7 @@ private:
 
   const std::byte* stage_what_it_reads();
   void stage_unit(std::uint64_t which);
-  /// How many units of the message may be claimed: the others do not lie on the stage yet. @pre of a receiver: it has seen the stamp
+  /// How many units of the message may be claimed: the others do not lie in the staging buffer yet. @pre of a receiver: it has seen the stamp
   std::uint64_t units_there() const;
   /// Of a receiver: where the message lies on the board; null: it does not.
   const std::byte* at_hand() const;
@@ -131,8 +131,8 @@ private:
   /// From a sender: the receiver is not looking, or will not be for long.
   bool is_away() const { return slot_->answer.offered.load(std::memory_order_seq_cst) == mark_; }
   /// From a sender: the receiver looks, and copies faster than the system would for this end.
-  bool takes_from_stage() const {
-    return far_.stage != nullptr && slot_->answer.tell.load(std::memory_order_seq_cst) != mark_;
+  bool takes_from_staging() const {
+    return far_.staging != nullptr && slot_->answer.tell.load(std::memory_order_seq_cst) != mark_;
   }
   pair_status copy_units(std::byte* target, const std::byte* source);
   pair_status copy_unit(std::uint64_t which, std::byte* target, const std::byte* source);

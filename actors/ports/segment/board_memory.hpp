@@ -33,8 +33,8 @@ public:
   virtual bool is_here(rank_t rank) const noexcept = 0;
   /// The same in all processes. If nothing else is known, all is staged.
   virtual const copy_costs& costs() const noexcept {
-    static const copy_costs stages_are_free;
-    return stages_are_free;
+    static const copy_costs staging_is_free;
+    return staging_is_free;
   }
   /// Where this process finds what the rank has at `its`: in memory that both map. Null: only the system reaches it.
   virtual std::byte* near(rank_t of, std::byte* its) = 0;

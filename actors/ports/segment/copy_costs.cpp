@@ -55,29 +55,29 @@ void leave_cpu(int taken, std::span<const int> cpus) {
   if (CPU_COUNT(&others) > 0) static_cast<void>(::sched_setaffinity(0, sizeof others, &others));
 }
 
-/// Stages lie at the beginning of a line. Only there does the string instruction of some processors take over lines of another core unread
+/// Staging buffers lie at the beginning of a line. Only there does the string instruction of some processors take over lines of another core unread
 /// (memory/kernels/kernels.cpp, longest_string_copy).
 struct alignas(64) line {
   std::byte bytes[64];
 };
 
-/// The owner writes what the taker reads, in turn: to a stage, and in its own memory for the system to copy.
+/// The owner writes what the taker reads, in turn: to a staging buffer, and in its own memory for the system to copy.
 class exchange {
 public:
   explicit exchange(clock::time_point until) : until_(until) {
     // Nothing is allocated while both threads are at work.
-    for (auto* each : {&all_.to_stage, &all_.from_stage, &all_.by_system, &all_.call}) each->reserve(rounds);
+    for (auto* each : {&all_.to_staging, &all_.from_staging, &all_.by_system, &all_.call}) each->reserve(rounds);
   }
   void own() {
     for (int i = 0; i < rounds && wait_for(2 * i); ++i) {
       std::memset(own_.data(), i, size);  // as data is that has just been computed
-      all_.to_stage.push_back(nanoseconds_of([&] { std::memcpy(stage_.data(), own_.data(), size); }));
+      all_.to_staging.push_back(nanoseconds_of([&] { std::memcpy(staging_.data(), own_.data(), size); }));
       turn_.store(2 * i + 1, std::memory_order_release);
     }
   }
   void take() {
     for (int i = 0; i < rounds && !refused_ && wait_for(2 * i + 1); ++i) {
-      all_.from_stage.push_back(nanoseconds_of([&] { std::memcpy(taken_.data(), stage_.data(), size); }));
+      all_.from_staging.push_back(nanoseconds_of([&] { std::memcpy(taken_.data(), staging_.data(), size); }));
       const double all = nanoseconds_of([&] { refused_ = !copy_by_system(taken_.data(), own_.data(), size); });
       if (refused_) break;
       all_.by_system.push_back(all);
@@ -87,7 +87,7 @@ public:
     over_.store(true, std::memory_order_release);
   }
   copy_times medians() {
-    return {median_of(all_.to_stage), median_of(all_.from_stage), median_of(all_.by_system), median_of(all_.call)};
+    return {median_of(all_.to_staging), median_of(all_.from_staging), median_of(all_.by_system), median_of(all_.call)};
   }
 
 private:
@@ -104,12 +104,12 @@ private:
 
   static constexpr std::size_t size = copy_times::measured;
 
-  std::vector<line> own_ = std::vector<line>(size / sizeof(line)), stage_ = own_, taken_ = own_;
+  std::vector<line> own_ = std::vector<line>(size / sizeof(line)), staging_ = own_, taken_ = own_;
   std::atomic<int> turn_{0};
   std::atomic<bool> over_{false};
   bool refused_ = false;  ///< by the system; the taker's
   struct {
-    std::vector<double> to_stage, from_stage, by_system, call;
+    std::vector<double> to_staging, from_staging, by_system, call;
   } all_;
   const clock::time_point until_;
 };
@@ -130,23 +130,23 @@ copy_times time_series(std::span<const int> cpus, clock::time_point until) {
 copy_costs costs_of(const copy_times& times, int cores) {
   copy_costs found;
   found.cores = std::max(1, cores);
-  for (const double each : {times.to_stage, times.from_stage, times.by_system, times.call})
+  for (const double each : {times.to_staging, times.from_staging, times.by_system, times.call})
     if (each == copy_times::unknown) return found;
   constexpr double kilobytes = copy_times::measured / 1024.0;
   found.call = times.call;
-  found.stage = times.to_stage / kilobytes;
-  found.system = std::max(0.0, times.by_system - times.call - times.from_stage) / kilobytes;
+  found.staging = times.to_staging / kilobytes;
+  found.system = std::max(0.0, times.by_system - times.call - times.from_staging) / kilobytes;
   return found;
 }
 
 copy_times least_of(const copy_times& one, const copy_times& other) {
-  return {std::min(one.to_stage, other.to_stage), std::min(one.from_stage, other.from_stage),
+  return {std::min(one.to_staging, other.to_staging), std::min(one.from_staging, other.from_staging),
           std::min(one.by_system, other.by_system), std::min(one.call, other.call)};
 }
 
 bool agree(const copy_times& one, const copy_times& other) {
   const auto near = [](double a, double b) { return a < b * 1.25 && b < a * 1.25; };
-  return near(one.to_stage, other.to_stage) && near(one.from_stage, other.from_stage) &&
+  return near(one.to_staging, other.to_staging) && near(one.from_staging, other.from_staging) &&
          near(one.by_system, other.by_system);
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What lies in another process's own memory comes to this one by the system (process_vm_readv), or by way of a stage that both map. The system's copy
-// costs more than a processor's, for each call and each page. The stage costs a copy more, to lines that its last reader still has. Which is
+// What lies in another process's own memory comes to this one by the system (process_vm_readv), or by way of a staging buffer that both map. The system's copy
+// costs more than a processor's, for each call and each page. The staging buffer costs a copy more, to lines that its last reader still has. Which is
 // less differs from one computer to the next, by a factor of two in either direction, so the first process of a host measures it (time_copies()).
 
 #include <algorithm>
@@ -12,31 +12,31 @@
 namespace troupe {
 
 struct copy_costs {
-  double call = 0;    ///< of a copy by the system, ns
-  double system = 1;  ///< what such a copy costs more than one by the processor, ns a KiB
-  double stage = 0;   ///< a copy to memory that another core has read, ns a KiB
-  int cores = 1;      ///< of the host's processes
+  double call = 0;     ///< of a copy by the system, ns
+  double system = 1;   ///< what such a copy costs more than one by the processor, ns a KiB
+  double staging = 0;  ///< a copy to memory that another core has read, ns a KiB
+  int cores = 1;       ///< of the host's processes
 
-  static copy_costs never_worth_staging() { return {.call = 0, .system = 0, .stage = 1}; }
+  static copy_costs never_worth_staging() { return {.call = 0, .system = 0, .staging = 1}; }
 
   /// What ranks might stage of their inputs for others to read, or of their outputs for others to write.
   struct use {
     std::size_t bytes = 0;  ///< of one copy by the system
     double times = 1;       ///< that each byte passes between two processes
-    int stagers = 1;        ///< ranks that would copy to their stages, or from them
+    int stagers = 1;        ///< ranks that would copy to their staging buffers, or from them
     int others = 1;         ///< ranks that read there, or write
     bool folds = false;     ///< what the system has copied is read once more, from the core's cache
   };
-  /// That the copies to the stages take less time than the system's calls. @param ranks that wait for each other
+  /// That the copies to the staging buffers take less time than the system's calls. @param ranks that wait for each other
   bool worth_staging(const use& of, int ranks) const {
     const double kilobytes = static_cast<double>(std::max<std::size_t>(1, of.bytes)) / 1024;
-    // About what it takes, as all_reduce and reduce of 4 and 8 processes show (docs/hosts.md, "Stages").
-    const double again = of.folds ? stage / 3 : 0;
+    // About what it takes, as all_reduce and reduce of 4 and 8 processes show (docs/hosts.md, "Staging buffers").
+    const double again = of.folds ? staging / 3 : 0;
     const double by_system = of.times * (system + again + call / kilobytes);
-    // Where ranks share cores, a stage's lines are as often in the cache of the core that writes them.
+    // Where ranks share cores, a staging buffer's lines are as often in the cache of the core that writes them.
     const double lines_elsewhere = ranks > cores && cores > 1 ? 1 - 1.0 / cores : 1;
     const auto at_once = [&](int several) { return static_cast<double>(std::clamp(several, 1, cores)); };
-    return stage * lines_elsewhere / at_once(of.stagers) < by_system / at_once(of.others);
+    return staging * lines_elsewhere / at_once(of.stagers) < by_system / at_once(of.others);
   }
 };
 
@@ -44,7 +44,7 @@ struct copy_costs {
 struct copy_times {
   static constexpr std::size_t measured = 64 * 1024;
   static constexpr double unknown = std::numeric_limits<double>::infinity();
-  double to_stage = unknown, from_stage = unknown, by_system = unknown, call = unknown;
+  double to_staging = unknown, from_staging = unknown, by_system = unknown, call = unknown;
 };
 /// If some are not known, `copy_costs{}`, by which all is staged.
 copy_costs costs_of(const copy_times& times, int cores);

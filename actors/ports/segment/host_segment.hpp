@@ -99,7 +99,8 @@ private:
   std::uint64_t nonce_ = 0;              ///< by which the others know that they read from this process
   std::vector<std::atomic<bool>> lost_;  ///< by process
   std::vector<std::unique_ptr<segment::neighbour>> neighbours_;  ///< by process; null: this one
-  mutable std::mutex own_mutex_;  ///< of the following; held for a look-up, once an operation that may need a stage
+  mutable std::mutex
+      own_mutex_;  ///< of the following; held for a look-up, once an operation that may need a staging buffer
   std::map<std::uint64_t, std::uint64_t> own_;  ///< what lend() gave: bytes by address
 };
 

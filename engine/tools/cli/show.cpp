@@ -38,12 +38,12 @@ struct arguments {
   std::string block;  ///< bytes; empty: not said
 };
 
-stage stage_of(const arguments& a) {
+setup setup_of(const arguments& a) {
   const layout placement = placement_of("--ranks", a.ranks, a.placement, 4, most_ranks_of_a_score);
   if (a.root >= placement.size())
     usage_error("--root " + std::to_string(a.root) + ": there is no root " + std::to_string(a.root) + " among " +
                 plural(static_cast<std::size_t>(placement.size()), "rank") + ", which are counted from 0");
-  stage on = flat_stage(parse_collective_option(a.collective), placement.size(), a.root, a.in_place, !a.v_form);
+  setup on = flat_setup(parse_collective_option(a.collective), placement.size(), a.root, a.in_place, !a.v_form);
   on.placement = placement;
   on.streams = a.streams;
   on.through_scratch = a.through_scratch;
@@ -61,18 +61,18 @@ const choreography& find(const std::string& wanted) {
 }
 
 /// An option that changes nothing was meant for another choreography.
-void check_said(const arguments& a, const choreography& which, const stage& on, const score& written) {
+void check_said(const arguments& a, const choreography& which, const setup& on, const score& written) {
   if (a.root_said && !has_root(on.what))
     usage_error("--root would do nothing: " + std::string{name(on.what)} + " has no root");
   const auto check = [&](const char* option, auto change) {
-    stage other = on;
+    setup other = on;
     change(other);
     if (refusal(which, other).empty() && write_score(which, other) == written)
       usage_error(std::string{option} + " would do nothing: " + std::string{which.name} + " is the same without it");
   };
-  if (a.streams_said) check("--streams", [&](stage& other) { other.streams = on.streams == 1 ? 2 : 1; });
-  if (a.through_scratch) check("--through-scratch", [](stage& other) { other.through_scratch = false; });
-  if (a.contiguous) check("--contiguous", [](stage& other) { other.contiguous = false; });
+  if (a.streams_said) check("--streams", [&](setup& other) { other.streams = on.streams == 1 ? 2 : 1; });
+  if (a.through_scratch) check("--through-scratch", [](setup& other) { other.through_scratch = false; });
+  if (a.contiguous) check("--contiguous", [](setup& other) { other.contiguous = false; });
 }
 
 // -- descriptors ------------------------------------------------------------------------------------------------------
@@ -155,7 +155,7 @@ int show(const arguments& a) {
   const interrupt_guard guard;
   check_descriptor_options(a);
   const choreography& which = find(a.choreography);
-  const stage on = stage_of(a);
+  const setup on = setup_of(a);
   if (const std::string why = too_many_steps(which, on, bytes_of_a_printed_step); !why.empty())
     throw error(errc::out_of_memory, why);
   score s = write_score(which, on);

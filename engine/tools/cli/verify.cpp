@@ -111,7 +111,7 @@ std::vector<rank_t> roots_of(collective what, int ranks) {
   return roots;
 }
 
-std::string describe(const std::string& who, const stage& on) {
+std::string describe(const std::string& who, const setup& on) {
   std::string text = who + " " + std::string{name(on.what)} + ", " + plural(static_cast<std::size_t>(on.ranks), "rank");
   if (!on.placement.is_flat() || on.placement.reduces != fabric_reduction::none)
     text += " on " + on.placement.to_string();
@@ -121,7 +121,7 @@ std::string describe(const std::string& who, const stage& on) {
   if (on.through_scratch) text += ", through scratch";
   if (on.on_board) text += ", on a board";
   if (on.contiguous) text += ", contiguous";
-  if (on.streams != stage{}.streams) text += ", " + plural(static_cast<std::size_t>(on.streams), "stream");
+  if (on.streams != setup{}.streams) text += ", " + plural(static_cast<std::size_t>(on.streams), "stream");
   return text;
 }
 
@@ -325,15 +325,15 @@ void verify_under_all_limits(const std::string& title, const score& written, boo
   if (v.ok()) prove_by_mailbox(title, cells, v, {1, 3, 2}, two_a_step.credits, into);
 }
 
-std::vector<stage> variants(const task& t) {
-  std::vector<stage> list;
+std::vector<setup> variants(const task& t) {
+  std::vector<setup> list;
   const int ranks = t.placement.size();
   const bool blocks = block_count(t.what, ranks) > 1 || (ranks == 1 && block_count(t.what, 2) > 1);
   for (const rank_t root : roots_of(t.what, ranks))
     for (const bool in_place : {false, true})
       for (const bool uniform : {true, false}) {
         if ((!uniform && !blocks) || (in_place && traits_of(t.what).place == in_place_rule::never)) continue;
-        stage on = flat_stage(t.what, ranks, root, in_place, uniform);
+        setup on = flat_setup(t.what, ranks, root, in_place, uniform);
         on.placement = t.placement;
         list.push_back(on);
         on.through_scratch = true;
@@ -343,7 +343,7 @@ std::vector<stage> variants(const task& t) {
           on.streams = streams;
           list.push_back(on);
         }
-        on.streams = stage{}.streams;
+        on.streams = setup{}.streams;
         on.on_board = true;
         if (t.placement.is_flat()) list.push_back(on);
         on.on_board = false;
@@ -354,16 +354,16 @@ std::vector<stage> variants(const task& t) {
 }
 
 void verify_task(const task& t, tally& into, const std::atomic<bool>& stop) {
-  for (const stage& on : variants(t)) {
+  for (const setup& on : variants(t)) {
     if (stop) return;
     if (!refusal(*t.which, on).empty()) continue;
     const std::string title = describe(std::string{t.which->name}, on);
     try {
       const score s = write_score(*t.which, on);
       // What placement, scratch, streams or a board change nothing about is verified already.
-      stage plain = on;
+      setup plain = on;
       plain.through_scratch = false;
-      plain.streams = stage{}.streams;
+      plain.streams = setup{}.streams;
       plain.on_board = false;
       plain.contiguous = false;
       const bool variant = on.through_scratch || on.on_board || on.contiguous || on.streams != plain.streams;
@@ -423,14 +423,14 @@ std::vector<const choreography*> selected_choreographies(const std::string& want
 
 /// Whoever asks for so many ranks hears at once that the score would not fit, not after minutes of swapping.
 void check_extent(const task& t) {
-  stage on = flat_stage(t.what, t.placement.size());
+  setup on = flat_setup(t.what, t.placement.size());
   on.placement = t.placement;
   if (const std::string why = too_many_steps(*t.which, on, bytes_of_a_verified_step); !why.empty())
     throw error(errc::out_of_memory, why);
 }
 
 bool is_refused(const choreography& which, collective what, const layout& placement) {
-  stage on = flat_stage(what, placement.size());
+  setup on = flat_setup(what, placement.size());
   on.placement = placement;
   return !refusal(which, on).empty();
 }

@@ -36,8 +36,8 @@ job_world::process::process(job_world& of, int number)
     : here(number),
       presence(of.roster_, static_cast<std::uint32_t>(number), silence, of.clock()),
       says(std::make_unique<presence_voice>(of, *this)),
-      desk_says(std::make_unique<desk_voice>(of, *this)),
-      desk(static_cast<std::uint32_t>(number)) {}
+      agreements_say(std::make_unique<agreements_voice>(of, *this)),
+      agreements(static_cast<std::uint32_t>(number)) {}
 job_world::process::~process() = default;
 
 job_world::job_world(std::uint64_t seed, plan_source& plans, const job_options& options)
@@ -63,7 +63,7 @@ job_world::job_world(std::uint64_t seed, plan_source& plans, const job_options& 
     process& p = *all_.back();
     p.members.push_back(std::make_unique<member>(*this, p, "world", communicator_id{1}, process_of, world_rank));
     member& world = *p.members.back();
-    for (const auto& [rank, s] : world.seats) {
+    for (const auto& [rank, s] : world.ranks_here) {
       p.callers.push_back(std::make_unique<caller>());
       caller& c = *p.callers.back();
       c.in = &p;

@@ -86,7 +86,8 @@ void job_world::check_end() {
       const std::string rank = who + ", rank " + std::to_string(c->world_rank);
       if (c->waits.of != nullptr) {
         std::string whom;
-        for (const std::uint32_t q : p->desk.missing(c->waits.of->id, c->waits.number)) whom += " " + std::to_string(q);
+        for (const std::uint32_t q : p->agreements.missing(c->waits.of->id, c->waits.number))
+          whom += " " + std::to_string(q);
         for (const rank_t r : c->waits.of->rounds.missing(c->waits.number)) whom += " its rank " + std::to_string(r);
         fault(rank + " waits for ever for shrink " + std::to_string(c->waits.number) + " of " + c->waits.of->name +
               ": for" + whom);
@@ -102,7 +103,7 @@ void job_world::check_end() {
     }
     if (!divides() || !result_.ok()) continue;
     // Others may still have agreed on what a rank that has gone waited for, when the process had left the job.
-    if (!p->expelled && p->desk.open() > p->gone_in_vain) fault(who + " keeps agreements that nobody waits for");
+    if (!p->expelled && p->agreements.open() > p->gone_in_vain) fault(who + " keeps agreements that nobody waits for");
     if (p->early.waiting() > given_up_) fault(who + " keeps frames for communicators that never come");
   }
   check_answers();

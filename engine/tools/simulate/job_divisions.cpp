@@ -25,7 +25,7 @@ void job_world::give_up(member& whole, epoch_t which, rank_t rank) {
   if (!whole.local && !is(job_mutant::gave_up_unsaid))
     to_others(whole, [world = this, id = whole.id, which, rank](process& there) {
       there.given_up.add(id, which, rank);
-      there.desk.gave_up(id, which, rank, *there.desk_says);
+      there.agreements.gave_up(id, which, rank, *there.agreements_say);
       for (const auto& [number, m] : std::map{there.communicators})
         if (m->whole == id && m->split == which) world->never_comes(*m, rank);
     });
@@ -77,7 +77,7 @@ failure_ptr job_world::conclude_split(caller& c, member& whole, rank_t rank, epo
         make_of(whole, *c.in->members.back(), which, members);
         return c.in->members.back().get();
       },
-      [](const member* made) { return made->seats.size(); },
+      [](const member* made) { return made->ranks_here.size(); },
       [this](member* made, rank_t place) {
         if (is(job_mutant::untaken_awaited)) to_rank(*made, place, [](rank_state& s, rank_outbox& o) { s.leave(o); });
         else leave_part(*made, place);
@@ -143,7 +143,7 @@ void job_world::perform(member& m, const shrink_rounds::to_do& what) {
     tell(m.name + ": process " + std::to_string(m.in.here) + " takes part in shrink " + std::to_string(number));
     contributions_[{m.id, number}][static_cast<std::uint32_t>(m.in.here)] = ranks;
     if (m.local) decided(m, number, ranks, nullptr);
-    else m.in.desk.contribute(m.id, number, ranks, *m.in.desk_says);
+    else m.in.agreements.contribute(m.id, number, ranks, *m.in.agreements_say);
   }
   for (const auto& [number, rank] : what.given_up) give_up(m, shrink_rounds::name_of(number), rank);
 }
@@ -225,7 +225,7 @@ void job_world::shrunk(caller& c, bool in_time) {
         make_of(m, *c.in->members.back(), as, of.members);
         return c.in->members.back().get();
       },
-      [](const member* made) { return made->seats.size(); },
+      [](const member* made) { return made->ranks_here.size(); },
       [this](member* made, rank_t place) { leave_part(*made, place); });
   const auto place = static_cast<rank_t>(at - of.members.begin());
   if (waited.replaces) {  // comm = comm.shrink()

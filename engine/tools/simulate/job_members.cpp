@@ -33,8 +33,8 @@ job_world::member::member(job_world& of, process& in_process, std::string called
     o.channels = 2;
     o.least_placed = 1;
     o.communicator = name;
-    seats.emplace(r, seat{r, std::make_unique<rank_voice>(of, *this, r),
-                          std::make_unique<rank_state>(o, of.memory_, spaces, nullptr)});
+    ranks_here.emplace(r, local_rank{r, std::make_unique<rank_voice>(of, *this, r),
+                                     std::make_unique<rank_state>(o, of.memory_, spaces, nullptr)});
   }
   rounds.prepare(here, ranks());
   if (at_home) membership = std::make_unique<membership_state>(ranks(), name);
@@ -74,7 +74,7 @@ void job_world::enter(member& what) {
   process& p = what.in;
   if (!p.communicators.emplace(what.id, &what).second || p.early.is_over(what.id))
     return fault(what.name + ": process " + std::to_string(p.here) + " has a communicator of this name already");
-  p.desk.enter(what.id, what.process_of, {what.whole, what.split, what.in_whole});
+  p.agreements.enter(what.id, what.process_of, {what.whole, what.split, what.in_whole});
   for (const auto& [from, frame] : p.early.take(what.id)) frame(what);
   for (const auto& [process, how] : std::map{p.lost}) process_lost(what, process, how);
   for (const rank_t rank : p.given_up.of(what.whole, what.split)) never_comes(what, rank);
@@ -87,7 +87,7 @@ void job_world::end(member& what) {
     if (c->open > 0 && c->has.back().in == &what)
       fault("process " + std::to_string(p.here) + ": " + what.name + " ends with operations under way");
   if (!what.local) {
-    p.desk.forget(what.id, *p.desk_says);
+    p.agreements.forget(what.id, *p.agreements_say);
     p.communicators.erase(what.id);
     p.early.end(what.id);
   }
@@ -107,7 +107,7 @@ void job_world::leave_if_done(process& p) {
 
 // -- ranks and their membership --------------------------------------------------------------------------------------------
 
-void job_world::turn(member& m, seat& s, const rank_order& what) {
+void job_world::turn(member& m, local_rank& s, const rank_order& what) {
   if (m.in.dead) return;
   what(*s.state, *s.says);
   for (ended_operations over = s.state->take_ended(); !over.empty();) {
@@ -122,7 +122,7 @@ void job_world::to_rank(member& m, rank_t rank, const rank_order& what) {
 }
 
 void job_world::to_ranks(member& m, const rank_order& what) {
-  for (auto& [rank, s] : m.seats) to_rank(m, rank, what);
+  for (auto& [rank, s] : m.ranks_here) to_rank(m, rank, what);
 }
 
 void job_world::to_membership(member& m, const home_word& word) {
@@ -206,8 +206,8 @@ void job_world::abort(member& m, const failure_ptr& why) {
 
 /// All its ranks here: they take no part in agreements any more.
 void job_world::all_left_if_so(member& m) {
-  if (m.local || std::ranges::any_of(m.seats, [](const auto& each) { return !each.second.left; })) return;
-  m.in.desk.all_left(m.id, *m.in.desk_says);
+  if (m.local || std::ranges::any_of(m.ranks_here, [](const auto& each) { return !each.second.left; })) return;
+  m.in.agreements.all_left(m.id, *m.in.agreements_say);
 }
 
 // -- who is lost -----------------------------------------------------------------------------------------------------------
@@ -216,14 +216,14 @@ void job_world::all_left_if_so(member& m) {
 void job_world::lost(process& p, std::uint32_t process, const std::string& how) {
   tell("process " + std::to_string(p.here) + " loses process " + std::to_string(process) + ": " + how);
   p.lost.emplace(process, how);
-  if (!is(job_mutant::loss_unshrunk)) p.desk.lost(process, *p.desk_says);
+  if (!is(job_mutant::loss_unshrunk)) p.agreements.lost(process, *p.agreements_say);
   p.early.drop_from(process);
   for (const auto& [id, m] : std::map{p.communicators}) process_lost(*m, process, how);
 }
 
 /// As communicator_actors::process_lost().
 void job_world::process_lost(member& m, std::uint32_t process, const std::string& how) {
-  if (!is(job_mutant::loss_unshrunk)) m.in.desk.lost_for(m.id, process, *m.in.desk_says);
+  if (!is(job_mutant::loss_unshrunk)) m.in.agreements.lost_for(m.id, process, *m.in.agreements_say);
   if (m.ended) return;
   const takeover made = when_lost(process, static_cast<std::uint32_t>(m.in.here), m.home, m.at_home, m.process_of);
   if (is(job_mutant::no_takeover) && made.begins) return;

@@ -101,7 +101,7 @@ void job_world::tick(int number) {
   if (!is(job_mutant::silence_heard)) p.presence.tick(clock(), *p.says);
   for (const auto& m : p.members)
     if (!m->ended)
-      for (auto& [rank, s] : m->seats) turn(*m, s, [](rank_state& state, rank_outbox& o) { state.tick(o); });
+      for (auto& [rank, s] : m->ranks_here) turn(*m, s, [](rank_state& state, rank_outbox& o) { state.tick(o); });
 }
 
 // -- faults ----------------------------------------------------------------------------------------------------------------

@@ -33,11 +33,11 @@ void job_world::presence_voice::beat(std::uint32_t to) {
 void job_world::presence_voice::expelled(const std::string& why) {
   w.tell("process " + std::to_string(p.here) + " is taken for lost: " + why);
   p.expelled = true;
-  p.desk.expelled(why, *p.desk_says);
+  p.agreements.expelled(why, *p.agreements_say);
 }
 
 /// In its connection, as every frame.
-void job_world::desk_voice::send(std::uint32_t to, communicator_id of, const shrink_word& what) {
+void job_world::agreements_voice::send(std::uint32_t to, communicator_id of, const shrink_word& what) {
   if (w.is(job_mutant::absent_unsaid) && what.what.what == survivors_word::kind::absent) return;
   static constexpr const char* names[] = {"ready", "ask", "waiting", "propose", "accept", "decide", "absent"};
   w.send(p.here, static_cast<int>(to), [this_world = &w, from = p.here, of, what](process& there) {
@@ -46,21 +46,23 @@ void job_world::desk_voice::send(std::uint32_t to, communicator_id of, const shr
                "` of process " + std::to_string(from) + " for shrink " + std::to_string(what.number) + " of " +
                std::to_string(of % 10'000));
     const auto again = [from, what](member& m) {
-      static_cast<void>(m.in.desk.heard(static_cast<std::uint32_t>(from), m.id, what, false, *m.in.desk_says));
+      static_cast<void>(
+          m.in.agreements.heard(static_cast<std::uint32_t>(from), m.id, what, false, *m.in.agreements_say));
     };
-    switch (there.desk.heard(static_cast<std::uint32_t>(from), of, what, there.early.is_over(of), *there.desk_says)) {
-      case shrink_desk::reception::taken: return;
-      case shrink_desk::reception::nonsense: return world.fault("a word of a shrink is taken for nonsense");
-      case shrink_desk::reception::early:
+    switch (there.agreements.heard(static_cast<std::uint32_t>(from), of, what, there.early.is_over(of),
+                                   *there.agreements_say)) {
+      case shrink_agreements::reception::taken: return;
+      case shrink_agreements::reception::nonsense: return world.fault("a word of a shrink is taken for nonsense");
+      case shrink_agreements::reception::early:
         if (!world.is(job_mutant::early_dropped))
           there.early.keep(of, static_cast<std::uint32_t>(from), [&] { return to_member{again}; });
     }
   });
 }
 
-/// Later, as by job_links: whoever hears it may come back to the desk.
-void job_world::desk_voice::answered(communicator_id of, std::uint64_t number, const std::vector<rank_t>& members,
-                                     const failure_ptr& why) {
+/// Later, as by job_links: whoever hears it may come back to the agreements.
+void job_world::agreements_voice::answered(communicator_id of, std::uint64_t number, const std::vector<rank_t>& members,
+                                           const failure_ptr& why) {
   w.at_process(p.here, [this, of, number, members, why](process& here) {
     for (const auto& m : here.members)
       if (!m->local && m->id == of) w.decided(*m, number, members, why);

@@ -17,7 +17,7 @@
 #include "actors/ports/link/early_frames.hpp"
 #include "actors/ports/link/given_up.hpp"
 #include "actors/ports/link/presence_state.hpp"
-#include "actors/ports/link/shrink_desk.hpp"
+#include "actors/ports/link/shrink_agreements.hpp"
 #include "actors/rank/membership_state.hpp"
 #include "actors/rank/rank_state.hpp"
 #include "engine/tools/simulate/dice.hpp"
@@ -41,11 +41,11 @@ private:
   using time_ns = nanoseconds_t;
   struct process;
   struct member;
-  struct seat;
+  struct local_rank;
   struct caller;
   struct operation_part;
   class presence_voice;
-  class desk_voice;
+  class agreements_voice;
   class rank_voice;
   class home_voice;
   using to_process = std::function<void(process&)>;
@@ -89,7 +89,7 @@ private:
   member* find_or_keep(process& p, std::uint32_t from, communicator_id of, const to_member& frame);
   void enter(member& what);
   void end(member& what);
-  void turn(member& m, seat& s, const rank_order& what);
+  void turn(member& m, local_rank& s, const rank_order& what);
   void to_rank(member& m, rank_t rank, const rank_order& what);
   void to_ranks(member& m, const rank_order& what);
   void to_membership(member& m, const home_word& word);
@@ -183,7 +183,7 @@ private:
 };
 
 /// One rank of a communicator, in its process.
-struct job_world::seat {
+struct job_world::local_rank {
   rank_t rank;
   std::unique_ptr<rank_voice> says;
   std::unique_ptr<rank_state> state;
@@ -203,7 +203,7 @@ struct job_world::member {
          std::vector<std::uint32_t> process_by_rank, std::vector<int> ranks_of_world);
   ~member();
   bool is_here(rank_t rank) const;
-  seat& at(rank_t rank) { return seats.at(rank); }
+  local_rank& at(rank_t rank) { return ranks_here.at(rank); }
   int ranks() const { return static_cast<int>(process_of.size()); }
 
   job_world& world;
@@ -227,7 +227,7 @@ struct job_world::member {
   bool aborted = false;
   bool ended = false;
   shared_spaces spaces;
-  std::map<rank_t, seat> seats;
+  std::map<rank_t, local_rank> ranks_here;
   std::map<job_chunk_name, chunk> parked;
   std::map<job_chunk_name, expected_chunk> places;
 
@@ -284,8 +284,8 @@ struct job_world::process {
   std::vector<std::function<void()>> held;  ///< while it is stopped
   presence_state presence;
   std::unique_ptr<presence_voice> says;
-  std::unique_ptr<desk_voice> desk_says;
-  shrink_desk desk;
+  std::unique_ptr<agreements_voice> agreements_say;
+  shrink_agreements agreements;
   early_frames<to_member> early;
   given_up_places given_up;
   std::map<std::uint32_t, std::string> lost;  ///< how
@@ -297,9 +297,9 @@ struct job_world::process {
 };
 
 /// Where the words of agreements on who is left go.
-class job_world::desk_voice final : public shrink_desk::outbox {
+class job_world::agreements_voice final : public shrink_agreements::outbox {
 public:
-  desk_voice(job_world& of, process& mine) : w(of), p(mine) {}
+  agreements_voice(job_world& of, process& mine) : w(of), p(mine) {}
   void send(std::uint32_t to, communicator_id of, const shrink_word& what) override;
   void answered(communicator_id of, std::uint64_t number, const std::vector<rank_t>& members,
                 const failure_ptr& why) override;

@@ -118,7 +118,7 @@ plan_source::prepared& plan_source::score_for(const score_key& key) {
   if (!fresh) return at->second;
   const auto& [index, what, ranks, root, in_place, uniform, split, fold, agreement, paced, slices, pieces] = key;
   const choreography& who = *all_choreographies()[static_cast<std::size_t>(index)];
-  const stage on = flat_stage(what, ranks, root, in_place, uniform);
+  const setup on = flat_setup(what, ranks, root, in_place, uniform);
   if (!refusal(who, on).empty()) return at->second;
   score s = lower_syncs(write_score(who, on));
   if (fold) s = fold_in_rank_order(s);

@@ -136,7 +136,7 @@ private:
   };
   /// The NIC of a process, which performs for all communicators.
   struct nic {
-    std::unique_ptr<actors::nic_desk> desk;
+    std::unique_ptr<actors::nic_driver> driver;
     std::vector<std::shared_ptr<nic_end>> rung;  ///< ranks' queues with something in them, the last one behind
     nanoseconds_t works_at = -1;                 ///< −1: it sleeps until somebody wakes it
     dice works{0};

@@ -143,7 +143,7 @@ bool simulation::world::serve_processes(nic& one) {
   one.rings = one.bell->rings();
   bool moved = false;
   const picoseconds time = std::chrono::nanoseconds{now_};
-  for (nic_between* each : one.serves) moved = each->serve(*one.desk, time) || moved;
+  for (nic_between* each : one.serves) moved = each->serve(*one.driver, time) || moved;
   if (now_ < one.next_care || std::ranges::none_of(one.serves, [](const auto* each) { return each->waits(); }))
     return moved;
   one.next_care = now_ + ms;
@@ -157,7 +157,7 @@ void simulation::world::end_nicd() {
   if (ends.ended) return;
   tell([&] { return std::string{"the NIC process "} + (what_.nic.ends_in_order ? "ends" : "is killed"); });
   if (what_.nic.ends_in_order)
-    for (nic_between* each : ends.serves) each->close(*ends.desk, std::chrono::nanoseconds{now_});
+    for (nic_between* each : ends.serves) each->close(*ends.driver, std::chrono::nanoseconds{now_});
   ends.ended = true;
   last_progress_ = now_;
   for (int p = 0; p < what_.nic.processes && !course_->links.empty(); ++p)

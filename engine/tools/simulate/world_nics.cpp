@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The NICs of the hosts, which perform descriptors: the ranks' queues to them, when their threads work, and what is between several of them. The desks, the
+// The NICs of the hosts, which perform descriptors: the ranks' queues to them, when their threads work, and what is between several of them. The drivers, the
 // queues, the count of who has posted and what one host's NIC knows of the others are an engine's own (actors/ports/nic).
 //
 // A NIC's thread works when somebody wakes it (the last rank to post an operation, and who wants its memory back), when another host's NIC has said
@@ -15,7 +15,7 @@
 
 namespace troupe::simulate {
 
-using actors::nic_desk;
+using actors::nic_driver;
 using actors::offload_packet;
 using actors::offload_response;
 using actors::rank_outbox;
@@ -136,7 +136,7 @@ void simulation::world::add_nics() {
   const int nics = whole_ != nullptr ? 0 : what_.hosts() * what_.nic.processes + (what_.nic.nicd ? 1 : 0);
   for (int i = 0; i < nics; ++i) {
     nic& made = course_->nics.emplace_back();
-    made.desk = std::make_unique<nic_desk>(config_of(what_.nic), what_.nic.scratch);
+    made.driver = std::make_unique<nic_driver>(config_of(what_.nic), what_.nic.scratch);
     made.works = dice(what_.seed, {0xa1, static_cast<std::uint64_t>(i)});
   }
   for (int h = 0; h < what_.hosts() && what_.hosts() > 1; ++h) {
@@ -227,20 +227,20 @@ void simulation::world::nic_works(int which) {
   host& on = hosts_[static_cast<std::size_t>(host_number)];
   one.works_at = -1;
   if (on.lost || one.ended) return;
-  nic_desk& desk = *one.desk;
+  nic_driver& driver = *one.driver;
   const picoseconds time = time_at_nic(now_);
   const auto rung = std::exchange(one.rung, {});
-  bool moved = on.across != nullptr && which == home_nic(host_number) && on.across->serve(desk, time);
+  bool moved = on.across != nullptr && which == home_nic(host_number) && on.across->serve(driver, time);
   moved = serve_processes(one) || moved;
   for (auto end = rung.rbegin(); end != rung.rend(); ++end) {
     (*end)->rung = false;
-    (*end)->words.read(desk, *end, time);
+    (*end)->words.read(driver, *end, time);
     moved = true;
   }
-  if (!desk.empty()) moved = desk.turn(time) || moved;
+  if (!driver.empty()) moved = driver.turn(time) || moved;
   hear_bells();
   if (moved) return wake_nic(which, now_ + 100 + static_cast<nanoseconds_t>(one.works.below(us)));
-  if (const auto due = desk.nic().next_deadline(); due && desk.under_way() > 0)
+  if (const auto due = driver.nic().next_deadline(); due && driver.under_way() > 0)
     wake_nic(which, std::max(now_ + 1, std::chrono::ceil<std::chrono::nanoseconds>(*due).count()));
   if (std::ranges::any_of(one.serves, [](const auto* each) { return each->waits(); }))
     wake_nic(which, std::max(now_ + 1, one.next_care));
@@ -268,17 +268,18 @@ void simulation::world::check_nics() {
     const int on = std::min(which / what_.nic.processes, what_.hosts() - 1);
     const host& there = hosts_[static_cast<std::size_t>(on)];
     if (there.lost || nic_at(which).ended) continue;
-    nic_desk& desk = *nic_at(which).desk;
-    if (there.across && which == home_nic(on)) there.across->close(desk, time_at_nic(now_));
+    nic_driver& driver = *nic_at(which).driver;
+    if (there.across && which == home_nic(on)) there.across->close(driver, time_at_nic(now_));
     const bool of_all = which == what_.hosts() * what_.nic.processes;
     const std::string name =
         of_all ? "the NIC process"
                : "the NIC of host " + std::to_string(on) +
                      (what_.nic.processes > 1 ? ", process " + std::to_string(which % what_.nic.processes) : "");
-    if (!desk.empty() || desk.under_way() > 0)
-      return fault(name + " keeps " + std::to_string(desk.operations()) + " operations although all is over");
-    if (desk.nic().statistics().sequences > 0) return fault(name + " still performs descriptors although all is over");
-    if (desk.scratch().in_use > 0) return fault(name + " keeps scratch memory although all is over");
+    if (!driver.empty() || driver.under_way() > 0)
+      return fault(name + " keeps " + std::to_string(driver.operations()) + " operations although all is over");
+    if (driver.nic().statistics().sequences > 0)
+      return fault(name + " still performs descriptors although all is over");
+    if (driver.scratch().in_use > 0) return fault(name + " keeps scratch memory although all is over");
   }
 }
 

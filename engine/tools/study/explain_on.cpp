@@ -17,7 +17,7 @@ namespace troupe {
 namespace {
 
 /// What would take minutes is left to whoever asks for it alone.
-std::string why_too_long(const score_library& scores, const std::string& name, const stage& on) {
+std::string why_too_long(const score_library& scores, const std::string& name, const setup& on) {
   const choreography* const by = find_choreography(name);
   if (by == nullptr || !scores.offers(name, on.what) || !scores.refusal(name, on).empty()) return {};
   if (std::string why = too_many_steps(*by, on, bytes_of_a_step, bytes_of_a_rank); !why.empty()) return why;
@@ -34,7 +34,7 @@ std::vector<modelled_candidate> explain_on(const study_scenario& call,
   one.sizes = {call.sizes.back()};
   one.protocol = "auto";
   const study_machine machine = study_machine_of(call);  // what is wrong with it is no matter of a choreography
-  const stage on = stage_of(call, machine.on, call.through_scratch);
+  const setup on = setup_of(call, machine.on, call.through_scratch);
   study_run_options how;
   how.scores = scores_of(call);
   how.one_of_many = true;

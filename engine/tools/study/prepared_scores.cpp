@@ -38,8 +38,8 @@ void check_others(const score& s, const std::string& choreography) {
 
 }  // namespace
 
-stage stage_of(const study_scenario& scenario, const hardware& on, bool through_scratch) {
-  stage made;
+setup setup_of(const study_scenario& scenario, const hardware& on, bool through_scratch) {
+  setup made;
   made.what = scenario.kind.what;
   made.ranks = on.ranks;
   made.root = has_root(made.what) ? scenario.root : 0;
@@ -51,7 +51,7 @@ stage stage_of(const study_scenario& scenario, const hardware& on, bool through_
   return made;
 }
 
-std::string why_not_a_candidate(const std::string& choreography, const stage& on) {
+std::string why_not_a_candidate(const std::string& choreography, const setup& on) {
   const troupe::choreography* const by = find_choreography(choreography);
   if (by == nullptr || guessed_steps(*by, on) <= static_cast<double>(most_steps_of_a_candidate)) return {};
   return "its score would have over " + std::to_string(most_steps_of_a_candidate / 1'000'000) + " million steps";
@@ -99,7 +99,7 @@ std::shared_ptr<const prepared_score> prepared_scores::prepare(const std::string
 }
 
 score prepared_scores::write(const std::string& choreography, bool one_cell) {
-  stage on = present_stage();
+  setup on = present_setup();
   on.contiguous = scenario_.contiguous && !one_cell;
   const troupe::choreography* built_in = find_choreography(choreography);
   score s;

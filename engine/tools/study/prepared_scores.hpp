@@ -46,9 +46,9 @@ struct prepared_score {
 };
 
 /// What a choreography is asked to perform by this scenario on this machine.
-stage stage_of(const study_scenario& scenario, const hardware& on, bool through_scratch);
+setup setup_of(const study_scenario& scenario, const hardware& on, bool through_scratch);
 /// Why `auto` leaves it out: the end of a sentence; empty: it does not.
-std::string why_not_a_candidate(const std::string& choreography, const stage& on);
+std::string why_not_a_candidate(const std::string& choreography, const setup& on);
 
 /// Used by one thread. What is passed to its constructor has to outlive it.
 class prepared_scores {
@@ -61,7 +61,7 @@ public:
   /// Scores are kept only as the protocols that are tried allow.
   void take_up(const study_way& way);
 
-  stage present_stage() const { return stage_of(scenario_, on_, way_.through_scratch); }
+  setup present_setup() const { return setup_of(scenario_, on_, way_.through_scratch); }
   /// Whether every step has one cell, so that all of them can be cut alike.
   bool cut_by_all() const { return way_.channels > 1 || scenario_.kind.v_form || scenario_.slices > 1; }
 

@@ -556,7 +556,7 @@ void refuse_too_long_score(const study_scenario& s) {
   if (by == nullptr || s.score_files.contains(s.choreography) || s.preset_name != "flat" || s.request.ranks <= 0 ||
       !s.request.layout.empty())
     return;
-  const stage on = flat_stage(s.kind.what, s.request.ranks, 0, s.in_place, !s.kind.v_form);
+  const setup on = flat_setup(s.kind.what, s.request.ranks, 0, s.in_place, !s.kind.v_form);
   if (!refusal(*by, on).empty()) return;
   if (const std::string why = too_many_steps(*by, on, bytes_of_a_step, bytes_of_a_rank); !why.empty())
     throw error(errc::out_of_memory, why);

@@ -39,7 +39,7 @@ std::vector<std::string> study_selection::select(std::size_t bytes) {
 }
 
 std::vector<std::string> study_selection::candidates(const std::string& wanted) {
-  const stage on = scores_.present_stage();
+  const setup on = scores_.present_setup();
   if (wanted != "auto") {
     if (!library_.offers(wanted, on.what))
       throw error(errc::unsupported, wanted + " does not offer " + name(scenario_.kind));
@@ -60,7 +60,7 @@ std::vector<std::string> study_selection::candidates(const std::string& wanted) 
 
 std::vector<std::string> study_selection::as_hccl(std::size_t bytes) {
   hccl_case asked = scenario_.hccl;
-  asked.places = scores_.present_stage().placement;
+  asked.places = scores_.present_setup().placement;
   asked.bytes = bytes;
   if (asked.places.is_flat()) asked.places = layout::grid(1, on_.ranks);
   const hccl_choice choice = select_as_hccl(asked, scenario_.streams);
@@ -84,7 +84,7 @@ std::vector<std::string> study_selection::as_nccl(std::size_t bytes) {
     say_once(remarks_, "nccl: a group of sends and receives, performed by grouped");
     return candidates("grouped");
   }
-  const nccl_choice choice = select_as_nccl({.places = scores_.present_stage().placement,
+  const nccl_choice choice = select_as_nccl({.places = scores_.present_setup().placement,
                                              .what = scenario_.kind.what,
                                              .bytes = bytes,
                                              .type = scenario_.type,
@@ -126,7 +126,7 @@ std::string study_selection::why_not_as_nccl(const std::string& choreography, co
   if (choreography.empty()) return "nobody performs it";
   if (!library_.offers(choreography, scenario_.kind.what))
     return choreography + " does not offer " + name(scenario_.kind);
-  if (const std::string why = library_.refusal(choreography, scores_.present_stage()); !why.empty())
+  if (const std::string why = library_.refusal(choreography, scores_.present_setup()); !why.empty())
     return choreography + ": " + why;
   return scores_.why_not_by_switches(choreography, by);
 }

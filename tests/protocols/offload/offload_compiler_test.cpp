@@ -43,22 +43,22 @@ struct subject {
   std::string difference() const { return offload::why_not_the_score(proof(), programs(), how().packet_elements); }
 };
 
-std::string title(const stage& on, const choreography& who) {
+std::string title(const setup& on, const choreography& who) {
   return std::string{who.name} + ' ' + std::string{name(on.what)} + ", " + std::to_string(on.ranks) + " ranks, root " +
          std::to_string(on.root) + (on.in_place ? ", in place" : "") +
          (on.uniform ? "" : ", blocks of different sizes");
 }
 
-/// Every stage of every built-in choreography for so many ranks, for some roots.
-void for_each_stage(const layout& on_layout, bool uniform,
-                    const std::function<void(const choreography&, const stage&)>& act) {
+/// Every setup of every built-in choreography for so many ranks, for some roots.
+void for_each_setup(const layout& on_layout, bool uniform,
+                    const std::function<void(const choreography&, const setup&)>& act) {
   const int ranks = on_layout.size();
   for (const choreography* who : all_choreographies())
     for (const collective what : who->collectives)
       for (const rank_t root : std::set<rank_t>{0, ranks / 2, ranks - 1})
         for (const bool in_place : {false, true}) {
           if (root > 0 && !has_root(what)) continue;
-          stage on = flat_stage(what, ranks, root, in_place, uniform);
+          setup on = flat_setup(what, ranks, root, in_place, uniform);
           on.placement = on_layout;
           if ((in_place && !agrees_on_place(what, uniform)) || (!uniform && block_count(what, ranks) < 2)) continue;
           if (refusal(*who, on).empty()) act(*who, on);
@@ -76,7 +76,7 @@ bool needs_one_address_space(const score& s) {
 }
 
 subject made(const char* choreography, collective what, int ranks, std::size_t count = 4, rank_t root = 0) {
-  return subject{lower_syncs(write_score(*find_choreography(choreography), flat_stage(what, ranks, root))), count};
+  return subject{lower_syncs(write_score(*find_choreography(choreography), flat_setup(what, ranks, root))), count};
 }
 
 /// What the descriptors wait for, one behind the other's again.
@@ -104,7 +104,7 @@ descriptor& find(rank_program& in, const char* kind, std::size_t skip = 0) {
 TEST_CASE("offload: what is compiled is the score, for every choreography, collective, root and many rank counts") {
   std::size_t proved = 0, refused = 0;
   std::set<collective> seen;
-  const auto prove = [&](const choreography& who, const stage& on) {
+  const auto prove = [&](const choreography& who, const setup& on) {
     INFO(title(on, who));
     const subject of{lower_syncs(write_score(who, on)), on.ranks % 2 == 0 ? std::size_t{3} : std::size_t{1}};
     REQUIRE_MESSAGE(of.verified.ok(), to_string(*of.verified.first_fault));
@@ -119,8 +119,8 @@ TEST_CASE("offload: what is compiled is the score, for every choreography, colle
     ++proved;
     seen.insert(on.what);
   };
-  for (const int ranks : {2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 17}) for_each_stage(layout::flat(ranks), true, prove);
-  for (const char* text : {"2x4", "3x2", "2x2x2", "4x4"}) for_each_stage(layout::parse(text), true, prove);
+  for (const int ranks : {2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 17}) for_each_setup(layout::flat(ranks), true, prove);
+  for (const char* text : {"2x4", "3x2", "2x2x2", "4x4"}) for_each_setup(layout::parse(text), true, prove);
   MESSAGE(proved << " proved, " << refused << " refused");
   CHECK(proved > 1500);
   CHECK(refused > 50);
@@ -131,7 +131,7 @@ TEST_CASE("offload: blocks of different sizes, some empty, where the sizes are k
   std::mt19937_64 random{seed()};
   std::size_t proved = 0;
   for (const int ranks : {2, 3, 5, 8})
-    for_each_stage(layout::flat(ranks), false, [&](const choreography& who, const stage& on) {
+    for_each_setup(layout::flat(ranks), false, [&](const choreography& who, const setup& on) {
       INFO(title(on, who));
       subject of{one_cell_per_step(lower_syncs(write_score(who, on)))};
       if (needs_one_address_space(of.notes)) return;
@@ -148,7 +148,7 @@ TEST_CASE("offload: with one credit no rank waits for what another sends only af
   std::mt19937_64 random{seed()};
   std::size_t proved = 0;
   for (const int ranks : {4, 8, 16})
-    for_each_stage(layout::flat(ranks), false, [&](const choreography& who, const stage& on) {
+    for_each_setup(layout::flat(ranks), false, [&](const choreography& who, const setup& on) {
       if (on.root > 0) return;
       const score s = pace_sends(one_cell_per_step(lower_syncs(write_score(who, on))), 1);
       if (needs_one_address_space(s)) return;
@@ -174,7 +174,7 @@ TEST_CASE("offload: with one credit no rank waits for what another sends only af
 TEST_CASE("offload: sums folded in rank order, and few credits") {
   std::size_t proved = 0;
   for (const int ranks : {2, 5, 8})
-    for_each_stage(layout::flat(ranks), true, [&](const choreography& who, const stage& on) {
+    for_each_setup(layout::flat(ranks), true, [&](const choreography& who, const setup& on) {
       if (!is_reduction(on.what) || on.in_place) return;
       const score s = lower_syncs(write_score(who, on));
       if (needs_one_address_space(s)) return;

@@ -94,7 +94,7 @@ struct algorithm {
 
 /// As the study performs it.
 score score_of(const algorithm& a) {
-  stage on = flat_stage(collective::all_to_all, ranks);
+  setup on = flat_setup(collective::all_to_all, ranks);
   on.placement = layout::parse(a.layout);
   on.streams = streams;
   on.through_scratch = a.through_scratch;

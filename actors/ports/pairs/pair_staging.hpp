@@ -14,11 +14,11 @@
 #include <cstdint>
 
 #include "actors/ports/pairs/pair_board.hpp"
-#include "actors/ports/segment/stage_memory.hpp"
+#include "actors/ports/segment/staging_memory.hpp"
 
 namespace troupe {
 
-class pair_stages {
+class pair_staging {
 public:
   static constexpr std::size_t longest_place = 64 * 1024;       ///< of those for short messages
   static constexpr std::size_t most_short = 2 * 1024 * 1024;    ///< of all of them
@@ -28,7 +28,7 @@ public:
   static constexpr std::size_t longest = 16 * 1024 * 1024;
 
   /// @param others of the board's ranks, which outlive it; null: none in other processes
-  pair_stages(process_memory* others, int ranks)
+  pair_staging(process_memory* others, int ranks)
       : short_(others),
         long_(others),
         ranks_(static_cast<std::size_t>(ranks)),
@@ -57,7 +57,7 @@ private:
     return at;
   }
 
-  stage_memory short_, long_;
+  staging_memory short_, long_;
   std::size_t ranks_, place_;
   bool tried_ = false;
   int longer_ = 0;             ///< than there was a place for

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "actors/ports/nic/nic_desk.hpp"
+#include "actors/ports/nic/nic_driver.hpp"
 
 #include <algorithm>
 #include <span>
@@ -36,7 +36,7 @@ offload_config nic_config() {
   return c;
 }
 
-nic_desk::nic_desk(const offload_config& config, std::size_t most_scratch)
+nic_driver::nic_driver(const offload_config& config, std::size_t most_scratch)
     : scratch_(most_scratch), nic_(config), by_id_(offload::most_jobs) {
   lines_[0].most = most_scratch / 4;
   lines_[1].most = most_scratch - lines_[0].most;
@@ -48,7 +48,7 @@ std::shared_ptr<const offload::rank_program> nic_posting::descriptors_of(rank_t 
   return how->descriptors_of(which, elements, counts ? std::span{*counts} : std::span<const std::size_t>{});
 }
 
-void nic_desk::post(nic_client_ptr who, nic_posting&& what) {
+void nic_driver::post(nic_client_ptr who, nic_posting&& what) {
   const key which{what.communicator, what.epoch};
   job& of = jobs_[which];
   if (!of.parts.empty() && of.parts.front().what.fingerprint != what.fingerprint)
@@ -80,7 +80,7 @@ std::shared_ptr<const offload::rank_program> brought_for(const nic_posting& part
 }  // namespace
 
 /// All have posted it. What a rank elsewhere calls is what the one has called that brings the descriptors, since the fingerprints are equal.
-void nic_desk::complete(const key& which, job& what) {
+void nic_driver::complete(const key& which, job& what) {
   auto brings = std::ranges::find_if(what.parts, [](const part& p) { return p.what.far == nullptr; });
   if (brings == what.parts.end())
     brings = std::ranges::find_if(what.parts, [](const part& p) { return p.what.programs != nullptr; });
@@ -108,7 +108,7 @@ void nic_desk::complete(const key& which, job& what) {
   if (auto heard = told_.extract(which)) what.ready = std::move(heard.mapped());
 }
 
-void nic_desk::recall(nic_client& who, std::uint64_t communicator, epoch_t epoch, rank_t rank, picoseconds now) {
+void nic_driver::recall(nic_client& who, std::uint64_t communicator, epoch_t epoch, rank_t rank, picoseconds now) {
   const key which{communicator, epoch};
   if (const auto at = jobs_.find(which); at != jobs_.end()) {
     job& of = at->second;
@@ -121,7 +121,7 @@ void nic_desk::recall(nic_client& who, std::uint64_t communicator, epoch_t epoch
   who.let_go(epoch);
 }
 
-void nic_desk::forget(std::uint64_t communicator, picoseconds now) {
+void nic_driver::forget(std::uint64_t communicator, picoseconds now) {
   for (auto at = jobs_.lower_bound({communicator, 0}); at != jobs_.end() && at->first.first == communicator;) {
     job& of = at->second;
     std::erase(line_of(of).ready, at->first);
@@ -134,7 +134,7 @@ void nic_desk::forget(std::uint64_t communicator, picoseconds now) {
   told_.erase(told_.lower_bound({communicator, 0}), told_.lower_bound({communicator + 1, 0}));
 }
 
-void nic_desk::release(job& what) {
+void nic_driver::release(job& what) {
   free_.push_back(what.runs_as->id);
   across_ -= what.across != nullptr ? 1 : 0;
   (what.across != nullptr ? sequences_across_ : sequences_) -= what.sequences;
@@ -144,7 +144,7 @@ void nic_desk::release(job& what) {
 
 // -- what is complete begins --------------------------------------------------------------------------------------------
 
-nic_desk::line& nic_desk::line_of(const job& what) {
+nic_driver::line& nic_driver::line_of(const job& what) {
   if (what.across != nullptr) return between_hosts();
   line& little = lines_[0];
   line& much = lines_[1];
@@ -153,7 +153,7 @@ nic_desk::line& nic_desk::line_of(const job& what) {
 }
 
 /// Null: none of those that wait can begin. Of the lines' first ones whose scratch there is, the one that was complete first.
-nic_desk::line* nic_desk::next_line() {
+nic_driver::line* nic_driver::next_line() {
   line* next = nullptr;
   std::uint64_t first = 0;
   for (line& l : lines_) {
@@ -167,7 +167,7 @@ nic_desk::line* nic_desk::next_line() {
   return free_.empty() || sequences_ + what.sequences > most_sequences ? nullptr : next;
 }
 
-void nic_desk::begin_ready(picoseconds now) {
+void nic_driver::begin_ready(picoseconds now) {
   while (line* const next = next_line()) {
     const key which = next->ready.front();
     next->ready.pop_front();
@@ -176,7 +176,7 @@ void nic_desk::begin_ready(picoseconds now) {
   begin_ready_across(now);
 }
 
-void nic_desk::begin(const key& which, job& what, picoseconds now) {
+void nic_driver::begin(const key& which, job& what, picoseconds now) {
   what.runs_as = offload_job{free_.back(), ++serial_};
   free_.pop_back();
   by_id_[what.runs_as->id] = which;
@@ -184,7 +184,7 @@ void nic_desk::begin(const key& which, job& what, picoseconds now) {
   (what.across != nullptr ? sequences_across_ : sequences_) += what.sequences;
   line_of(what).bytes += what.scratch_bytes;
   try {
-    for (part& p : what.parts) p.here = stage_for(p);
+    for (part& p : what.parts) p.here = staging_for(p);
     if (std::ranges::none_of(what.parts, [](const part& p) { return p.staged.reads; }))
       return hand_over(which, what, now);
     coming_.push_back(which);
@@ -194,12 +194,12 @@ void nic_desk::begin(const key& which, job& what, picoseconds now) {
 }
 
 /// All that it reads is here.
-void nic_desk::hand_over(const key& which, job& what, picoseconds now) {
+void nic_driver::hand_over(const key& which, job& what, picoseconds now) {
   if (what.across != nullptr) say_ready(which, what, now);
   else give_to_nic(what);
 }
 
-void nic_desk::give_to_nic(job& what) {
+void nic_driver::give_to_nic(job& what) {
   what.in_nic = true;
   for (const part& p : what.parts) {
     const std::string why = nic_.post({*what.runs_as, p.what.program, p.here, p.what.type, p.what.reduction});
@@ -209,7 +209,7 @@ void nic_desk::give_to_nic(job& what) {
 }
 
 /// It cannot go on, and its ranks will recall their parts.
-void nic_desk::stop(const key& which, job& what, picoseconds now) {
+void nic_driver::stop(const key& which, job& what, picoseconds now) {
   what.broken = true;
   nic_.abort(*what.runs_as, now);
   let_go_of_links(which, what);
@@ -217,7 +217,7 @@ void nic_desk::stop(const key& which, job& what, picoseconds now) {
   for (part& p : what.parts) p.scratch = {}, p.staged.memory = {};
 }
 
-void nic_desk::fail(const key& which, job& what, errc code, const std::string& why, picoseconds now) {
+void nic_driver::fail(const key& which, job& what, errc code, const std::string& why, picoseconds now) {
   if (what.runs_as) {
     nic_.abort(*what.runs_as, now);
     let_go_of_links(which, what);
@@ -230,7 +230,7 @@ void nic_desk::fail(const key& which, job& what, errc code, const std::string& w
 
 // -- a turn -------------------------------------------------------------------------------------------------------------
 
-bool nic_desk::turn(picoseconds now) {
+bool nic_driver::turn(picoseconds now) {
   begin_ready(now);
   if (const auto due = nic_.next_deadline(); due && *due <= now) nic_.elapse(now);
   bool more = copy_some(now);
@@ -239,7 +239,7 @@ bool nic_desk::turn(picoseconds now) {
 }
 
 /// A packet of a sequence in every unit, and what follows from it. False: nothing could be done.
-bool nic_desk::perform(picoseconds now) {
+bool nic_driver::perform(picoseconds now) {
   bool moved = false;
   for (int unit = 0; unit < nic_.config().units; ++unit) moved = nic_.work(unit, now).has_value() || moved;
   while (auto packet = nic_.next_packet(now)) {
@@ -256,7 +256,7 @@ bool nic_desk::perform(picoseconds now) {
   return moved;
 }
 
-void nic_desk::ended(const offload_completion& what) {
+void nic_driver::ended(const offload_completion& what) {
   const auto at = jobs_.find(by_id_[what.job.id]);
   if (at == jobs_.end() || at->second.runs_as != what.job) return;  // recalled meanwhile
   job& of = at->second;
@@ -271,7 +271,8 @@ void nic_desk::ended(const offload_completion& what) {
 }
 
 /// The part is over.
-void nic_desk::conclude(std::map<key, job>::iterator which, std::vector<part>::iterator mine, const failure_ptr& why) {
+void nic_driver::conclude(std::map<key, job>::iterator which, std::vector<part>::iterator mine,
+                          const failure_ptr& why) {
   job& of = which->second;
   const nic_client_ptr who = std::move(mine->who);
   const epoch_t epoch = mine->what.epoch;

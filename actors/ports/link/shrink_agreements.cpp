@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "actors/ports/link/shrink_desk.hpp"
+#include "actors/ports/link/shrink_agreements.hpp"
 
 #include <algorithm>
 
@@ -7,7 +7,7 @@ namespace troupe::actors {
 
 using kind = survivors_word::kind;
 
-struct shrink_desk::agreement {
+struct shrink_agreements::agreement {
   agreement(communicator_ptr in, std::uint32_t here)
       : of(std::move(in)),
         processes(of->processes),
@@ -40,25 +40,25 @@ struct shrink_desk::agreement {
 };
 
 /// Names processes where the agreement counts participants.
-struct shrink_desk::voice final : survivors::outbox {
-  voice(shrink_desk& d, const key& of, const agreement& a, shrink_desk::outbox& to)
-      : desk(d), which(of), in(a), out(to) {}
+struct shrink_agreements::voice final : survivors::outbox {
+  voice(shrink_agreements& d, const key& of, const agreement& a, shrink_agreements::outbox& to)
+      : agreements(d), which(of), in(a), out(to) {}
   void send(std::uint32_t to, survivors_word what) override {
     out.send(in.processes[to], which.first, {which.second, std::move(what)});
   }
   void decided(const std::vector<rank_t>& members) override {
-    desk.decided_.push_back(which);
+    agreements.decided_.push_back(which);
     if (in.state.has_contributed()) out.answered(which.first, which.second, members, nullptr);
   }
-  shrink_desk& desk;
+  shrink_agreements& agreements;
   key which;
   const agreement& in;
-  shrink_desk::outbox& out;
+  shrink_agreements::outbox& out;
 };
 
 // -- communicators ----------------------------------------------------------------------------------------------------------
 
-void shrink_desk::enter(communicator_id of, std::span<const std::uint32_t> process_of, parentage from) {
+void shrink_agreements::enter(communicator_id of, std::span<const std::uint32_t> process_of, parentage from) {
   const auto made = std::make_shared<communicator>();
   made->process_of.assign(process_of.begin(), process_of.end());
   made->processes = made->process_of;
@@ -68,7 +68,7 @@ void shrink_desk::enter(communicator_id of, std::span<const std::uint32_t> proce
   here_now_.insert_or_assign(of, made);
 }
 
-void shrink_desk::all_left(communicator_id of, outbox& out) {
+void shrink_agreements::all_left(communicator_id of, outbox& out) {
   const auto mine = here_now_.find(of);
   if (mine == here_now_.end()) return;
   mine->second->left = true;
@@ -85,7 +85,7 @@ void shrink_desk::all_left(communicator_id of, outbox& out) {
   }
 }
 
-void shrink_desk::forget(communicator_id of, outbox& out) {
+void shrink_agreements::forget(communicator_id of, outbox& out) {
   all_left(of, out);
   here_now_.erase(of);
 }
@@ -93,7 +93,7 @@ void shrink_desk::forget(communicator_id of, outbox& out) {
 // -- agreements -------------------------------------------------------------------------------------------------------------
 
 /// @pre there is none yet
-void shrink_desk::begin(const key& which, const communicator_ptr& of, outbox& out) {
+void shrink_agreements::begin(const key& which, const communicator_ptr& of, outbox& out) {
   const auto made = std::make_shared<agreement>(of, here_);
   agreements_.insert_or_assign(which, made);
   voice says(*this, which, *made, out);
@@ -103,11 +103,11 @@ void shrink_desk::begin(const key& which, const communicator_ptr& of, outbox& ou
 }
 
 /// Whoever has not heard of so many later ones is not going to ask.
-void shrink_desk::bound() {
+void shrink_agreements::bound() {
   for (; decided_.size() > most_decided; decided_.pop_front()) agreements_.erase(decided_.front());
 }
 
-void shrink_desk::contribute(communicator_id of, std::uint64_t number, std::vector<rank_t> mine, outbox& out) {
+void shrink_agreements::contribute(communicator_id of, std::uint64_t number, std::vector<rank_t> mine, outbox& out) {
   if (!expelled_.empty()) return out.answered(of, number, {}, make_failure(errc::peer_lost, expelled_));
   const key which{of, number};
   auto at = agreements_.find(which);
@@ -124,8 +124,8 @@ void shrink_desk::contribute(communicator_id of, std::uint64_t number, std::vect
   all->state.contribute(std::move(mine), says);
 }
 
-shrink_desk::reception shrink_desk::heard(std::uint32_t from, communicator_id of, const shrink_word& what, bool over,
-                                          outbox& out) {
+shrink_agreements::reception shrink_agreements::heard(std::uint32_t from, communicator_id of, const shrink_word& what,
+                                                      bool over, outbox& out) {
   if (!expelled_.empty()) return reception::taken;
   const key which{of, what.number};
   auto at = agreements_.find(which);
@@ -151,7 +151,7 @@ shrink_desk::reception shrink_desk::heard(std::uint32_t from, communicator_id of
   return reception::taken;
 }
 
-void shrink_desk::lost(std::uint32_t process, outbox& out) {
+void shrink_agreements::lost(std::uint32_t process, outbox& out) {
   lost_.insert(process);
   if (!expelled_.empty()) return;
   for (const auto& [which, all] : agreements_)
@@ -161,7 +161,7 @@ void shrink_desk::lost(std::uint32_t process, outbox& out) {
     }
 }
 
-void shrink_desk::lost_for(communicator_id of, std::uint32_t process, outbox& out) {
+void shrink_agreements::lost_for(communicator_id of, std::uint32_t process, outbox& out) {
   if (const auto known = here_now_.find(of); known != here_now_.end()) known->second->lost.insert(process);
   if (!expelled_.empty()) return;
   for (auto at = agreements_.lower_bound({of, 0}); at != agreements_.end() && at->first.first == of; ++at)
@@ -171,7 +171,7 @@ void shrink_desk::lost_for(communicator_id of, std::uint32_t process, outbox& ou
     }
 }
 
-void shrink_desk::gave_up(communicator_id whole, epoch_t split, rank_t rank, outbox& out) {
+void shrink_agreements::gave_up(communicator_id whole, epoch_t split, rank_t rank, outbox& out) {
   std::map<communicator_id, communicator_ptr> parts;
   const auto add = [&](communicator_id of, const communicator_ptr& part) {
     if (part->from.whole == whole && part->from.split == split) parts.emplace(of, part);
@@ -182,7 +182,7 @@ void shrink_desk::gave_up(communicator_id whole, epoch_t split, rank_t rank, out
     if (const auto process = part->empty.add(rank, part->from.in_whole, part->process_of)) lost_for(of, *process, out);
 }
 
-void shrink_desk::expelled(const std::string& why, outbox& out) {
+void shrink_agreements::expelled(const std::string& why, outbox& out) {
   if (!expelled_.empty()) return;
   expelled_ = why;
   for (const auto& [which, all] : agreements_)
@@ -190,12 +190,12 @@ void shrink_desk::expelled(const std::string& why, outbox& out) {
       out.answered(which.first, which.second, {}, make_failure(errc::peer_lost, why));
 }
 
-std::size_t shrink_desk::open() const {
+std::size_t shrink_agreements::open() const {
   return static_cast<std::size_t>(
       std::ranges::count_if(agreements_, [](const auto& each) { return !each.second->state.answer(); }));
 }
 
-std::vector<std::uint32_t> shrink_desk::missing(communicator_id of, std::uint64_t number) const {
+std::vector<std::uint32_t> shrink_agreements::missing(communicator_id of, std::uint64_t number) const {
   const auto at = agreements_.find({of, number});
   if (at == agreements_.end()) return {};
   std::vector<std::uint32_t> result;

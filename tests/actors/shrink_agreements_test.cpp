@@ -11,7 +11,7 @@
 
 #include "actors/ports/link/early_frames.hpp"
 #include "actors/ports/link/given_up.hpp"
-#include "actors/ports/link/shrink_desk.hpp"
+#include "actors/ports/link/shrink_agreements.hpp"
 
 using namespace troupe;
 using namespace troupe::actors;
@@ -34,22 +34,22 @@ struct told {
   failure_ptr why;
 };
 
-/// One process's desk, and what it says.
-struct desk_of final : shrink_desk::outbox {
-  explicit desk_of(std::uint32_t here) : desk(here) {}
+/// One process's agreements, and what it says.
+struct process_of_job final : shrink_agreements::outbox {
+  explicit process_of_job(std::uint32_t here) : agreements(here) {}
   void send(std::uint32_t process, communicator_id of, const shrink_word& what) override {
     words.push_back({process, of, what});
   }
   void answered(communicator_id of, std::uint64_t number, const ranks& members, const failure_ptr& why) override {
     answers.push_back({of, number, members, why});
   }
-  shrink_desk desk;
+  shrink_agreements agreements;
   std::vector<said> words;
   std::vector<told> answers;
 };
 
 /// Words go their way until there are none.
-void run(std::map<std::uint32_t, desk_of*> all) {
+void run(std::map<std::uint32_t, process_of_job*> all) {
   for (bool moved = true; moved;) {
     moved = false;
     for (const auto& each : all) {
@@ -59,7 +59,8 @@ void run(std::map<std::uint32_t, desk_of*> all) {
         const auto to = all.find(w.to);
         if (to == all.end()) continue;
         moved = true;
-        CHECK(to->second->desk.heard(each.first, w.of, w.what, false, *to->second) == shrink_desk::reception::taken);
+        CHECK(to->second->agreements.heard(each.first, w.of, w.what, false, *to->second) ==
+              shrink_agreements::reception::taken);
       }
     }
   }
@@ -72,18 +73,18 @@ shrink_word ready(std::uint64_t number, ranks of) { return {number, {kind::ready
 }  // namespace
 
 TEST_CASE("three processes agree, and each hears the answer once") {
-  desk_of a(2), b(4), c(7);
+  process_of_job a(2), b(4), c(7);
   const std::vector<std::uint32_t> process_of{4, 2, 7, 4};
-  for (desk_of* each : {&a, &b, &c}) each->desk.enter(world, process_of);
-  a.desk.contribute(world, 0, {1}, a);
-  b.desk.contribute(world, 0, {0, 3}, b);
+  for (process_of_job* each : {&a, &b, &c}) each->agreements.enter(world, process_of);
+  a.agreements.contribute(world, 0, {1}, a);
+  b.agreements.contribute(world, 0, {0, 3}, b);
   run({{2, &a}, {4, &b}, {7, &c}});
-  CHECK(a.desk.missing(world, 0) == std::vector<std::uint32_t>{7});
-  CHECK(b.desk.missing(world, 0) == std::vector<std::uint32_t>{7});
+  CHECK(a.agreements.missing(world, 0) == std::vector<std::uint32_t>{7});
+  CHECK(b.agreements.missing(world, 0) == std::vector<std::uint32_t>{7});
   CHECK(a.answers.empty());
-  c.desk.contribute(world, 0, {2}, c);
+  c.agreements.contribute(world, 0, {2}, c);
   run({{2, &a}, {4, &b}, {7, &c}});
-  for (const desk_of* each : {&a, &b, &c}) {
+  for (const process_of_job* each : {&a, &b, &c}) {
     REQUIRE(each->answers.size() == 1);
     CHECK(each->answers[0].members == ranks{0, 1, 2, 3});
     CHECK(each->answers[0].why == nullptr);
@@ -91,103 +92,104 @@ TEST_CASE("three processes agree, and each hears the answer once") {
 }
 
 TEST_CASE("a process that has lost one for a communicator counts it in none of that communicator's agreements") {
-  desk_of a(0);
+  process_of_job a(0);
   const std::vector<std::uint32_t> process_of{0, 1};
-  a.desk.enter(world, process_of);
-  a.desk.enter(world + 1, process_of);
+  a.agreements.enter(world, process_of);
+  a.agreements.enter(world + 1, process_of);
   SUBCASE("before they begin") {
-    a.desk.lost_for(world, 1, a);
-    a.desk.contribute(world, 3, {0}, a);
-    a.desk.contribute(world + 1, 0, {0}, a);
+    a.agreements.lost_for(world, 1, a);
+    a.agreements.contribute(world, 3, {0}, a);
+    a.agreements.contribute(world + 1, 0, {0}, a);
   }
   SUBCASE("while they are under way") {
-    a.desk.contribute(world, 3, {0}, a);
-    a.desk.contribute(world + 1, 0, {0}, a);
+    a.agreements.contribute(world, 3, {0}, a);
+    a.agreements.contribute(world + 1, 0, {0}, a);
     CHECK(a.answers.empty());
-    a.desk.lost_for(world, 1, a);
+    a.agreements.lost_for(world, 1, a);
   }
   REQUIRE(a.answers.size() == 1);
   CHECK(a.answers[0].of == world);
   CHECK(a.answers[0].number == 3);
   CHECK(a.answers[0].members == ranks{0});
-  a.desk.lost(1, a);
+  a.agreements.lost(1, a);
   CHECK(a.answers.size() == 2);
 }
 
 TEST_CASE("whoever asks a process whose ranks have left, or where the communicator has ended, hears that") {
-  desk_of a(1);
+  process_of_job a(1);
   const std::vector<std::uint32_t> process_of{1, 0};
-  a.desk.enter(world, process_of);
-  CHECK(a.desk.heard(0, world, ask(0), false, a) == shrink_desk::reception::taken);
+  a.agreements.enter(world, process_of);
+  CHECK(a.agreements.heard(0, world, ask(0), false, a) == shrink_agreements::reception::taken);
   CHECK(a.words.empty());
-  a.desk.all_left(world, a);  // it had been asked
+  a.agreements.all_left(world, a);  // it had been asked
   REQUIRE(a.words.size() == 1);
   CHECK(a.words[0].what.what.what == kind::absent);
-  CHECK(a.desk.kept() == 0);
-  CHECK(a.desk.heard(0, world, ask(1), false, a) == shrink_desk::reception::taken);
+  CHECK(a.agreements.kept() == 0);
+  CHECK(a.agreements.heard(0, world, ask(1), false, a) == shrink_agreements::reception::taken);
   REQUIRE(a.words.size() == 2);
   CHECK(a.words[1].what.what.what == kind::absent);
   CHECK(a.words[1].what.number == 1);
-  a.desk.forget(world, a);
-  CHECK(a.desk.heard(0, world, ask(2), true, a) == shrink_desk::reception::taken);
+  a.agreements.forget(world, a);
+  CHECK(a.agreements.heard(0, world, ask(2), true, a) == shrink_agreements::reception::taken);
   CHECK(a.words.size() == 3);
-  CHECK(a.desk.kept() == 0);
+  CHECK(a.agreements.kept() == 0);
 }
 
 TEST_CASE("what asks for a communicator that is not here waits for it, and what answers nobody is dropped") {
-  desk_of a(0);
-  CHECK(a.desk.heard(1, world, ask(0), false, a) == shrink_desk::reception::early);
-  CHECK(a.desk.heard(1, world, ready(0, {0}), false, a) == shrink_desk::reception::early);
-  CHECK(a.desk.heard(1, world, {0, {kind::absent, 0, 0, {}, {}}}, false, a) == shrink_desk::reception::taken);
-  CHECK(a.desk.kept() == 0);
+  process_of_job a(0);
+  CHECK(a.agreements.heard(1, world, ask(0), false, a) == shrink_agreements::reception::early);
+  CHECK(a.agreements.heard(1, world, ready(0, {0}), false, a) == shrink_agreements::reception::early);
+  CHECK(a.agreements.heard(1, world, {0, {kind::absent, 0, 0, {}, {}}}, false, a) ==
+        shrink_agreements::reception::taken);
+  CHECK(a.agreements.kept() == 0);
 }
 
 TEST_CASE("words that cannot be are refused") {
-  desk_of a(0);
-  a.desk.enter(world, std::vector<std::uint32_t>{0, 1, 1});
-  const auto nonsense = shrink_desk::reception::nonsense;
-  CHECK(a.desk.heard(5, world, ask(0), false, a) == nonsense);            // no participant
-  CHECK(a.desk.heard(1, world, ready(0, {0}), false, a) == nonsense);     // another process's rank
-  CHECK(a.desk.heard(1, world, ready(0, {2, 1}), false, a) == nonsense);  // out of order
-  CHECK(a.desk.heard(1, world, ready(0, {1, 3}), false, a) == nonsense);  // there is none
-  CHECK(a.desk.heard(1, world, ready(0, {1, 2}), false, a) == shrink_desk::reception::taken);
+  process_of_job a(0);
+  a.agreements.enter(world, std::vector<std::uint32_t>{0, 1, 1});
+  const auto nonsense = shrink_agreements::reception::nonsense;
+  CHECK(a.agreements.heard(5, world, ask(0), false, a) == nonsense);            // no participant
+  CHECK(a.agreements.heard(1, world, ready(0, {0}), false, a) == nonsense);     // another process's rank
+  CHECK(a.agreements.heard(1, world, ready(0, {2, 1}), false, a) == nonsense);  // out of order
+  CHECK(a.agreements.heard(1, world, ready(0, {1, 3}), false, a) == nonsense);  // there is none
+  CHECK(a.agreements.heard(1, world, ready(0, {1, 2}), false, a) == shrink_agreements::reception::taken);
 }
 
 TEST_CASE("a process that is taken for lost has an error for all who wait, and for who comes later") {
-  desk_of a(0);
-  a.desk.enter(world, std::vector<std::uint32_t>{0, 1});
-  a.desk.contribute(world, 0, {0}, a);
-  a.desk.expelled("process 1 has lost it", a);
-  a.desk.lost(1, a);  // as it then loses everybody
-  a.desk.contribute(world, 1, {0}, a);
+  process_of_job a(0);
+  a.agreements.enter(world, std::vector<std::uint32_t>{0, 1});
+  a.agreements.contribute(world, 0, {0}, a);
+  a.agreements.expelled("process 1 has lost it", a);
+  a.agreements.lost(1, a);  // as it then loses everybody
+  a.agreements.contribute(world, 1, {0}, a);
   REQUIRE(a.answers.size() == 2);
   for (const told& each : a.answers) CHECK(each.why->code == errc::peer_lost);
 }
 
 TEST_CASE("agreements that are over are kept for who has not heard, and not for ever") {
-  desk_of a(0);
-  a.desk.enter(world, std::vector<std::uint32_t>{0, 1});
-  a.desk.lost_for(world, 1, a);
-  for (std::uint64_t number = 0; number < shrink_desk::most_decided + 100; ++number)
-    a.desk.contribute(world, number, {0}, a);
-  CHECK(a.answers.size() == shrink_desk::most_decided + 100);
-  CHECK(a.desk.kept() <= shrink_desk::most_decided + 1);
+  process_of_job a(0);
+  a.agreements.enter(world, std::vector<std::uint32_t>{0, 1});
+  a.agreements.lost_for(world, 1, a);
+  for (std::uint64_t number = 0; number < shrink_agreements::most_decided + 100; ++number)
+    a.agreements.contribute(world, number, {0}, a);
+  CHECK(a.answers.size() == shrink_agreements::most_decided + 100);
+  CHECK(a.agreements.kept() <= shrink_agreements::most_decided + 1);
 }
 
 // Found by the simulation: the rank here had waited in vain and left, and its part had ended with that, as its home was lost. The other process that has
 // a place there waited for this one's word, which waited for one without a place.
 TEST_CASE("an agreement of a part that has ended here goes on without a process that gave up its places later") {
-  desk_of a(0);
-  a.desk.enter(world, std::vector<std::uint32_t>{0, 1, 2, 1}, {5, 9, {3, 4, 6, 7}});
-  a.desk.contribute(world, 0, {0}, a);
-  CHECK(a.desk.heard(2, world, ready(0, {2}), false, a) == shrink_desk::reception::taken);
-  a.desk.forget(world, a);
-  a.desk.gave_up(5, 8, 4, a);  // another split
-  a.desk.gave_up(5, 9, 4, a);
-  CHECK(a.desk.missing(world, 0) == std::vector<std::uint32_t>{1});
+  process_of_job a(0);
+  a.agreements.enter(world, std::vector<std::uint32_t>{0, 1, 2, 1}, {5, 9, {3, 4, 6, 7}});
+  a.agreements.contribute(world, 0, {0}, a);
+  CHECK(a.agreements.heard(2, world, ready(0, {2}), false, a) == shrink_agreements::reception::taken);
+  a.agreements.forget(world, a);
+  a.agreements.gave_up(5, 8, 4, a);  // another split
+  a.agreements.gave_up(5, 9, 4, a);
+  CHECK(a.agreements.missing(world, 0) == std::vector<std::uint32_t>{1});
   a.words.clear();
-  a.desk.gave_up(5, 9, 7, a);
-  CHECK(a.desk.missing(world, 0).empty());
+  a.agreements.gave_up(5, 9, 7, a);
+  CHECK(a.agreements.missing(world, 0).empty());
   REQUIRE(a.words.size() == 1);
   CHECK(a.words[0].to == 2);
   CHECK(a.words[0].what.what.what == kind::propose);

@@ -31,7 +31,7 @@
 namespace troupe::actors {
 
 /// Not synchronised.
-class shrink_desk {
+class shrink_agreements {
 public:
   /// Where its words and answers go. Calls happen during its transitions, and must not call it back.
   class outbox {
@@ -43,7 +43,7 @@ public:
                           const failure_ptr& why) = 0;
   };
 
-  explicit shrink_desk(std::uint32_t here) : here_(here) {}
+  explicit shrink_agreements(std::uint32_t here) : here_(here) {}
 
   // -- communicators --
   /// It is here. @param process_of by rank; one of them is this process

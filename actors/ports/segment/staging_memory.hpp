@@ -12,10 +12,10 @@
 namespace troupe {
 
 /// One thread at a time.
-class stage_memory {
+class staging_memory {
 public:
   /// @param from which outlives it; may be null until it is first asked for any
-  explicit stage_memory(process_memory* from) : at_(nullptr, {from}) {}
+  explicit staging_memory(process_memory* from) : at_(nullptr, {from}) {}
 
   /// Of at least so many bytes, all of which will be written; what was in it is lost if it has to grow. Null: there is none.
   std::byte* grow(std::size_t bytes) {

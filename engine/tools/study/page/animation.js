@@ -7,7 +7,7 @@ class choreography_view {
     this.shared = shared;
     this.followed = -1;
     this.changed = changed;
-    this.canvas = element("canvas", {class: "stage", role: "img", "aria-label": "ranks, the cells that they hold, and messages under way"});
+    this.canvas = element("canvas", {class: "animation", role: "img", "aria-label": "ranks, the cells that they hold, and messages under way"});
     this.matrix_canvas = element("canvas", {class: "matrix", role: "img", "aria-label": "rank by cell: how complete each cell is"});
     this.news = element("p", {class: "news", "aria-live": "off"});
     this.follow_note = element("span", {class: "follow"});
@@ -19,7 +19,7 @@ class choreography_view {
     if (least < this.matrix_canvas.getBoundingClientRect().height) this.matrix_canvas.style.height = `${least}px`;
     this.matrix = new surface(this.matrix_canvas, this.changed);
     this.place();
-    this.canvas.addEventListener("mousemove", e => this.hover_stage(e));
+    this.canvas.addEventListener("mousemove", e => this.hover_animation(e));
     this.matrix_canvas.addEventListener("mousemove", e => this.hover_matrix(e));
     for (const c of [this.canvas, this.matrix_canvas]) c.addEventListener("mouseleave", () => tooltip.hide());
     this.canvas.addEventListener("click", e => this.follow(this.tile_at(...this.surface.point(e))?.cell ?? -1));
@@ -103,11 +103,11 @@ class choreography_view {
     this.part_ramp = ramp(colours["part-low"], colours["part-high"]);
     this.flying = [];
     this.run.in_flight(ps, m => this.flying.push(m));
-    if (this.surface.visible) this.draw_stage(ps);
+    if (this.surface.visible) this.draw_animation(ps);
     if (this.matrix.visible) this.draw_matrix();
   }
 
-  draw_stage(ps) {
+  draw_animation(ps) {
     const {context: c} = this.surface;
     this.surface.clear(colours.panel);
     c.textAlign = "center";
@@ -297,7 +297,7 @@ class choreography_view {
     const {left, top, w, h} = this.matrix_box(), cell = Math.floor((x - left) / w), rank = Math.floor((y - top) / h);
     return cell >= 0 && rank >= 0 && cell < this.run.cells && rank < this.run.ranks ? {rank, cell} : null;
   }
-  hover_stage(event) { this.explain(event, this.tile_at(...this.surface.point(event))); }
+  hover_animation(event) { this.explain(event, this.tile_at(...this.surface.point(event))); }
   hover_matrix(event) { this.explain(event, this.matrix_at(...this.matrix.point(event))); }
   explain(event, found) {
     const {run} = this;

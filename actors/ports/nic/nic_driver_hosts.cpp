@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operations that other hosts' NICs perform, too (nic_hosts.hpp): what a desk says to them, and hears.
+// Operations that other hosts' NICs perform, too (nic_hosts.hpp): what a driver says to them, and hears.
 
 #include <algorithm>
 #include <string>
 #include <utility>
 
-#include "actors/ports/nic/nic_desk.hpp"
+#include "actors/ports/nic/nic_driver.hpp"
 #include "actors/ports/nic/nic_hosts.hpp"
 #include "memory/error.hpp"
 
@@ -15,7 +15,7 @@ namespace troupe::actors {
 /// hosts that had room for different ones only would wait for each other, and so would ranks that first wait for something else. So they have room of
 /// their own, and of a communicator's the oldest begins in any case, which is the same one everywhere; hence the oldest that has not ended anywhere
 /// is under way everywhere, and ends. Nothing: none of those that wait can begin, or has to fail.
-std::optional<std::size_t> nic_desk::next_across() const {
+std::optional<std::size_t> nic_driver::next_across() const {
   const line& all = between_hosts();
   bool full = across_ >= most_between_hosts / 2;
   for (std::size_t i = 0; i < all.ready.size(); ++i) {
@@ -28,7 +28,7 @@ std::optional<std::size_t> nic_desk::next_across() const {
   return std::nullopt;
 }
 
-void nic_desk::begin_ready_across(picoseconds now) {
+void nic_driver::begin_ready_across(picoseconds now) {
   while (const auto next = next_across()) {
     auto& ready = between_hosts().ready;
     const key which = ready[*next];
@@ -46,7 +46,7 @@ void nic_desk::begin_ready_across(picoseconds now) {
 }
 
 /// What it works on is here.
-void nic_desk::say_ready(const key& which, job& what, picoseconds now) {
+void nic_driver::say_ready(const key& which, job& what, picoseconds now) {
   what.ready_here = true;
   nic_hosts& others = *what.across;
   for (int host = 0; host < others.hosts(); ++host)
@@ -55,7 +55,7 @@ void nic_desk::say_ready(const key& which, job& what, picoseconds now) {
 }
 
 /// If all are ready, and for the same call.
-void nic_desk::begin_across(const key& which, job& what, picoseconds now) {
+void nic_driver::begin_across(const key& which, job& what, picoseconds now) {
   if (what.broken || !what.ready_here || what.in_nic) return;
   const std::uint64_t mine = what.parts.front().what.fingerprint;
   const auto other = std::ranges::find_if(what.ready, [&](const told& t) { return t.fingerprint != mine; });
@@ -77,8 +77,8 @@ void nic_desk::begin_across(const key& which, job& what, picoseconds now) {
     what.across->wire().send(static_cast<int>(on.source_node), which.second, offload_response{{}, on, 0, true});
 }
 
-void nic_desk::ready_came(std::uint64_t communicator, epoch_t epoch, int host, std::uint64_t fingerprint,
-                          picoseconds now) {
+void nic_driver::ready_came(std::uint64_t communicator, epoch_t epoch, int host, std::uint64_t fingerprint,
+                            picoseconds now) {
   const key which{communicator, epoch};
   const auto at = jobs_.find(which);
   // Its ranks may be about to post it. If they never do, its turn to be forgotten comes with the next one that they all post.
@@ -89,7 +89,7 @@ void nic_desk::ready_came(std::uint64_t communicator, epoch_t epoch, int host, s
   begin_across(which, at->second, now);
 }
 
-void nic_desk::packet_came(std::uint64_t communicator, epoch_t epoch, offload_packet&& what, picoseconds now) {
+void nic_driver::packet_came(std::uint64_t communicator, epoch_t epoch, offload_packet&& what, picoseconds now) {
   const auto at = jobs_.find({communicator, epoch});
   if (at == jobs_.end() || !at->second.runs_as) return;
   job& of = at->second;
@@ -100,7 +100,8 @@ void nic_desk::packet_came(std::uint64_t communicator, epoch_t epoch, offload_pa
   if (std::ranges::find(of.early, what.on) == of.early.end()) of.early.push_back(what.on);
 }
 
-void nic_desk::response_came(std::uint64_t communicator, epoch_t epoch, const offload_response& what, picoseconds now) {
+void nic_driver::response_came(std::uint64_t communicator, epoch_t epoch, const offload_response& what,
+                               picoseconds now) {
   const auto at = jobs_.find({communicator, epoch});
   if (at == jobs_.end() || !at->second.runs_as || !at->second.in_nic) return;
   at->second.again = at->second.again || what.again;
@@ -110,7 +111,7 @@ void nic_desk::response_came(std::uint64_t communicator, epoch_t epoch, const of
 }
 
 /// Null: nobody's; a NIC process performs what others have written.
-nic_wire* nic_desk::way_to(std::uint32_t node, const offload_job& of) {
+nic_wire* nic_driver::way_to(std::uint32_t node, const offload_job& of) {
   const auto at = jobs_.find(by_id_[of.id]);
   if (at == jobs_.end() || at->second.runs_as != of) return nullptr;
   nic_hosts* const others = at->second.across;
@@ -119,17 +120,17 @@ nic_wire* nic_desk::way_to(std::uint32_t node, const offload_job& of) {
   return is_one ? &others->wire() : nullptr;
 }
 
-void nic_desk::send_away(const offload_packet& what) {
+void nic_driver::send_away(const offload_packet& what) {
   if (nic_wire* const way = way_to(what.on.dest_node, what.job))
     way->send(static_cast<int>(what.on.dest_node), by_id_[what.job.id].second, what);
 }
 
-void nic_desk::send_away(const offload_response& what) {
+void nic_driver::send_away(const offload_response& what) {
   if (nic_wire* const way = way_to(what.on.source_node, what.job))
     way->send(static_cast<int>(what.on.source_node), by_id_[what.job.id].second, what);
 }
 
-void nic_desk::let_go_of_links(const key& which, const job& what) {
+void nic_driver::let_go_of_links(const key& which, const job& what) {
   if (!what.in_nic || what.across == nullptr) return;
   for (const part& p : what.parts) what.across->wire().let_go(p.what.rank, which.second);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Between processes the others map little of a caller's data. What they would have to ask the system for, byte by byte, a rank copies to memory
-// that all map, its *stage*: what they read before it comes, and what they write after the operation. That is done where it takes less time than the
+// that all map, its *staging buffer*: what they read before it comes, and what they write after the operation. That is done where it takes less time than the
 // system's copies, which look up and pin every page (actors/ports/segment/copy_costs.hpp), and within these bounds.
 //
 // And who works there: copies from inputs to outputs each rank performs alone, straight to its own output, unless all of them together are so little that
@@ -9,13 +9,13 @@
 
 #include <cstddef>
 
-namespace troupe::direct_stages {
+namespace troupe::direct_staging {
 
-/// Bytes of a rank's input, or of its output, that are staged; longer ones the system copies, in pieces that stay in a cache. A stage is kept for
+/// Bytes of a rank's input, or of its output, that are staged; longer ones the system copies, in pieces that stay in a cache. A staging buffer is kept for
 /// the next operation, so this bounds what a rank and communicator keeps, too.
 inline constexpr std::size_t most_input = std::size_t{16} << 20;
 inline constexpr std::size_t most_output = std::size_t{2} << 20;
 /// Read and written by all ranks' copies together, for whoever comes last to perform them.
 inline constexpr std::size_t most_by_one = std::size_t{128} << 10;
 
-}  // namespace troupe::direct_stages
+}  // namespace troupe::direct_staging

@@ -15,7 +15,7 @@
 // ends the whole operation in the NIC, since the others could not end it either; their parts are kept until they are recalled, too.
 //
 // Bounded by what ranks have under way, which is 32 operations each. Operations beyond the NIC's jobs and sequences wait in the order in
-// which they became complete. Scratch is the desk's own, from the beginning of an operation to the end of each part: what is posted and waits for
+// which they became complete. Scratch is the driver's own, from the beginning of an operation to the end of each part: what is posted and waits for
 // others has none. Those that need little have a quarter of `most_scratch`, those that need more the rest, and of those that need more than that alone
 // one is in the NIC at a time, beside the others. Whoever has no room waits behind those of his kind alone: else short operations would wait for long ones,
 // whosesoever they are. Descriptors are compiled here, not by who posts.
@@ -89,7 +89,7 @@ struct nic_posting {
   int posters() const { return ranks_here > 0 ? ranks_here : ranks; }
 };
 
-/// A rank, as the desk knows it. Called on the desk's own thread.
+/// A rank, as the driver knows it. Called on the driver's own thread.
 class nic_client {
 public:
   virtual ~nic_client() = default;
@@ -102,14 +102,14 @@ public:
 };
 using nic_client_ptr = std::shared_ptr<nic_client>;
 
-class nic_desk {
+class nic_driver {
 public:
   static constexpr std::size_t default_scratch = std::size_t{32} << 20;
   /// Operations between hosts in the NIC at once. The rest of its names is for those that no other host has a part in, which end by themselves.
   static constexpr int most_between_hosts = offload::most_jobs * 7 / 8;
 
   /// @param most_scratch bytes of operations in the NIC, besides one that needs more, and of blocks that are kept for the next ones
-  explicit nic_desk(const offload_config& config = nic_config(), std::size_t most_scratch = default_scratch);
+  explicit nic_driver(const offload_config& config = nic_config(), std::size_t most_scratch = default_scratch);
 
   void post(nic_client_ptr who, nic_posting&& what);
   void recall(nic_client& who, std::uint64_t communicator, epoch_t epoch, rank_t rank, picoseconds now);
@@ -136,11 +136,11 @@ private:
   /// In the NIC at once, of operations that other hosts have a part in, and of those that none has.
   static constexpr std::size_t most_sequences = 8192;
   using key = std::pair<std::uint64_t, epoch_t>;
-  /// Of a rank elsewhere, as the NIC works on it: in memory that both map, or copies of the desk's.
-  struct stage {
+  /// Of a rank elsewhere, as the NIC works on it: in memory that both map, or copies of the driver's.
+  struct staging {
     std::byte* input = nullptr;   ///< where it stands here …
     std::byte* output = nullptr;  ///< …
-    std::size_t bytes = 0;        ///< of the desk's copy of both
+    std::size_t bytes = 0;        ///< of the driver's copy of both
     std::size_t input_at = 0, output_at = 0;
     bool reads = false, writes = false;  ///< the input is copied to there, the output from there
     std::size_t copied = 0;              ///< bytes of it, so far
@@ -150,7 +150,7 @@ private:
     nic_client_ptr who;
     nic_posting what;
     scratch_block scratch{};
-    stage staged{};
+    staging staged{};
     memory_map here{};  ///< what the NIC works on
   };
   /// Of another host: that it is ready.
@@ -183,7 +183,7 @@ private:
 
   void complete(const key& which, job& what);
   static void lay_out(part& p);
-  memory_map stage_for(part& p);
+  memory_map staging_for(part& p);
   bool copy_some(picoseconds now);
   bool bring_piece(const key& which, picoseconds now);
   bool take_piece(const key& which, rank_t rank);
