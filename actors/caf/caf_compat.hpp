@@ -91,7 +91,7 @@ bool register_messages() {
 }
 #endif
 
-/// What an actor that is resumed sees of who resumes it.
+/// The scheduler's unit that resumes an actor, as the actor sees it.
 #if TROUPE_CAF_0
 using caf_context = caf::execution_unit;
 #else
@@ -193,7 +193,7 @@ void on_exit_message(Self& self, Callback callback) {
 
 // -- the scheduler's side ---------------------------------------------------------------------------------------------
 
-/// The same, for who is one.
+/// The same, for the schedulers of this project to derive from.
 #if TROUPE_CAF_0
 class execution_context : public caf_context {
 public:

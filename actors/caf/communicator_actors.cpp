@@ -92,7 +92,7 @@ void communicator_actors::left(rank_t rank, epoch_t operations, call last, sends
     tell_untold();
     return end();
   }
-  // Who has something under way hears of it now, the others when they call next.
+  // Ranks with something under way hear of it now, the others at their next call.
   for (rank_t other = 0; other < ranks; ++other)
     if (other != rank)
       table->at(other).leave_word(

@@ -82,7 +82,7 @@ struct communicator_actors : std::enable_shared_from_this<communicator_actors> {
   /// `lost` is out of the job: so are its ranks, and the membership if it was there. Any thread.
   void process_lost(std::uint32_t lost, const std::string& how);
 
-  // -- any thread; whoever calls holds a reference ------------------------------------------------------------------------
+  // -- any thread; the caller holds a reference ------------------------------------------------------------------------
 
   bool has_actors() const noexcept { return made_.load(std::memory_order_acquire); }
   /// Made now if they are not there yet. Null when the communicator has ended without.

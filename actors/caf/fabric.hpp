@@ -77,7 +77,7 @@ struct packet_message {
   nic_state::packet what;
   caf::actor sender;
 };
-/// Whose dma_get or dma_put it is, and hears of its end.
+/// The rank whose dma_get or dma_put it is, which hears of its end.
 struct transfer_asker {
   channel_address channel;
   operation_key which;

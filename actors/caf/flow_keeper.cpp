@@ -167,7 +167,7 @@ void keep(runtime& in, const std::shared_ptr<flow_cell>& which, std::optional<st
 
 namespace {
 
-/// What a caller that waits for a run does itself.
+/// The work of a caller while it waits for a run.
 class flow_caller final : public waiting_work {
 public:
   flow_caller(runtime::hidden& of, flow_cell& which, const completion& end, const std::vector<flow_rank>& ranks)
@@ -243,7 +243,7 @@ private:
     for (const flow_rank& each : ranks_) {
       if (!each.cell->wants_turn()) continue;
       each.cell->run();
-      // What it has on a board is the attendant's from here on, until a message comes: else this caller would look at it for ever.
+      // From here on the attendant performs the rank's work on a board, until a message comes: else this caller would look at it for ever.
       each.cell->leave_to_attendant();
       moved = true;
     }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Runs of flows on an engine's threads: the door, without CAF, for who starts one and waits for it.
+// Runs of flows on an engine's threads: the door, without CAF, for callers that start one and wait for it.
 //
-// A run is turned by its caller, who waits for it (flow_cell.hpp). To start one wakes nobody: an actor, the *keeper*, naps as long as there were runs
+// A run is turned by its caller, which waits for it (flow_cell.hpp). To start one wakes nobody: an actor, the *keeper*, naps as long as there were runs
 // lately, looks which of them nobody waits for, and has threads of the scheduler turn those from then on. So a flow that its caller does not come back to
 // begins a nap later.
 

@@ -27,7 +27,7 @@ std::uint32_t process_of(const communicator_actors& of, rank_t rank) {
   return of.process_of[static_cast<std::size_t>(rank)];
 }
 
-/// Whoever is said to speak lives where the words come from.
+/// A word counts only from the process in which the rank that it speaks for lives.
 bool lives_in(const communicator_actors& of, rank_t rank, std::uint32_t process) {
   return rank >= 0 && rank < of.ranks && process_of(of, rank) == process;
 }
@@ -199,7 +199,7 @@ void job_links::send(const communicator_actors& of, const home_word& what) {
 void job_links::send(const communicator_actors& of, const ranks_word& what) {
   frame_head head = head_to(of, -1, 0);
   head.kind = frame_kind::ranks;
-  // Whoever has taken over speaks for itself alone: so does everybody else.
+  // After a takeover each process is the home of its own ranks alone (takeover.hpp), so it tells the others nothing.
   if (of.home == here()) to_others(of, head, to_wire(what));
 }
 
@@ -388,7 +388,7 @@ void job_links::process_lost(std::uint32_t process, const std::string& how) {
   for (const auto& members : known()) members->process_lost(process, how);
 }
 
-/// Who floods gets no more lines than that.
+/// The bound keeps somebody who floods this process with connections from filling its log.
 void job_links::turned_away(const std::string& who_and_why) {
   constexpr int most_lines = 16;
   if (turned_away_ < most_lines) log_->warn("{} was turned away", who_and_why), ++turned_away_;

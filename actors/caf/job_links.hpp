@@ -160,14 +160,14 @@ private:
   std::shared_ptr<spdlog::logger> log_;
   std::shared_ptr<host_segment> boards_;  ///< null: no other process is on this host
   std::shared_ptr<nic_host_link> nic_;
-  /// Short: a look-up. What arrives comes on one thread at a time; communicators come and go on others. Recursive: what came early for a
+  /// Held for a look-up. Frames arrive on one thread at a time; communicators come and go on others. Recursive: frames that came early for a
   /// communicator may end it at once.
   std::recursive_mutex mutex_;
   std::condition_variable_any ended_;
   std::unordered_map<communicator_id, std::weak_ptr<communicator_actors>> communicators_;
   early_frames<early_frame> early_;
   std::map<std::uint32_t, std::string> lost_;  ///< how, by process
-  int turned_away_ = 0;                        ///< how many were; of whoever reads the mesh
+  int turned_away_ = 0;                        ///< how many were; of the reader the mesh
   shrink_agreements agreements_;
   std::map<std::pair<communicator_id, std::uint64_t>, survivors_told> told_;  ///< who hears the answer
   given_up_places given_up_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who is left of a communicator of a job: brings the words of that agreement between the processes, and its answers to who waits for them.
+// The agreement on the ranks that are left of a communicator of a job: carries its words between the processes, and its answers to the callers that wait.
 
 #include <algorithm>
 #include <utility>
@@ -11,7 +11,7 @@
 namespace troupe::actors {
 
 /// What one transition of the agreements says. Its words leave at once: the mesh calls nobody back for that. Its answers are told when the lock is given
-/// back: whoever hears one may hold, or want, locks of a communicator under which others come here.
+/// back: a receiver may hold, or want, locks of a communicator under which others come here.
 class job_links::answers final : public shrink_agreements::outbox {
 public:
   explicit answers(job_links& l) : links_(l) {}

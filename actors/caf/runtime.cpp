@@ -46,7 +46,7 @@ scheduler_options scheduler_settings(const runtime_options& options) {
 }
 
 /// A look at a slot is that much shorter than one at the scheduler's queues: 64 of those are some 100 µs of looks at slots, twice what
-/// it takes to sleep and to be woken. Who spins for less may find, woken late, that his peer has just fallen asleep, and so on.
+/// it takes to sleep and to be woken. A thread that spins for less is woken late, may find that its peer has just fallen asleep, and so on.
 constexpr int slot_looks = 64;
 
 /// Turns a rank on a thread of the scheduler. Keeps the communicator until it is done; one at a time for each rank.
@@ -321,7 +321,7 @@ rank_table& runtime::ranks_of(const communicator_actors& of) { return *of.table;
 
 void runtime::abort(communicator_actors& to, const failure_ptr& why) { to.abort(why); }
 
-/// What was said to the ranks of this process until now has been heard: the last word of a handle waits in the inbox while another thread
+/// Waits until the ranks of this process have heard every word to them so far: the last word of a handle waits in the inbox while another thread
 /// has the rank's turn. Not where nobody may wait, as in a callback.
 void runtime::settle(communicator_actors& which) {
   if (no_waiting::here()) return;
@@ -506,7 +506,7 @@ void runtime::look_for_trouble() {
   hidden_->next_look = now + patience / 2;
   for (const hidden::known_communicator& c : hidden_->communicators) {
     const auto members = c.members.lock();
-    // What is between processes nobody sees from here.
+    // The ranks of other processes cannot be seen from here.
     if (!members || members->links != nullptr || members->ended.load() ||
         !(members->has_actors() || members->table->any_pending()))
       continue;

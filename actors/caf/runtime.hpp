@@ -56,7 +56,7 @@ class rank_table;
 class waiting_work {
 public:
   virtual ~waiting_work() = default;
-  /// Whoever leaves something to do wakes `place` until leave(); the caller looks at wants() in between.
+  /// A thread that leaves something to do wakes `place` until leave(); the caller looks at wants() in between.
   virtual void enter(parker& place) = 0;
   virtual void leave(parker& place) = 0;
   virtual bool wants() const noexcept = 0;

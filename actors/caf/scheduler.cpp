@@ -161,7 +161,7 @@ void scheduler::run(driver& self, caf::resumable* job) noexcept {
 }
 
 void scheduler::found_work(bool searching) noexcept {
-  // Whoever found this thread asleep or searching may have left its job to it: see the proof in parking.hpp.
+  // A thread that found this one asleep or searching may have left its job to it: see the proof in parking.hpp.
   const bool nobody_else = !searching || idle_.stop_search();
   if (nobody_else && !queue_.empty()) wake();
 }

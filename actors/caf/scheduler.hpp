@@ -40,7 +40,7 @@ enum class help_result {
   stopped   ///< the actor system is being destroyed
 };
 
-/// What a thread does that waits and helps meanwhile.
+/// How a thread helps while it waits.
 struct helping {
   bool looks = true;  ///< before it sleeps: as often as the options say
   /// Then it gives its core away so often: for callers that share cores with those they wait for. Nobody is woken for an actor while
@@ -55,7 +55,7 @@ struct helping {
 /// Threads. A *driver* is a thread that currently runs the queue: a worker, or a caller inside `help_until`, `help_one` or a
 /// `driving` scope. At most one wake-up is under way at a time: a thread that finds work wakes the next one if there is more
 /// (see parking.hpp). A driver that makes one actor ready wakes nobody, it runs that actor next; a handler that is about to
-/// compute for long says so with `before_long_work()`. A driver that leaves hands over what is still ready.
+/// compute for long calls `before_long_work()` first. A driver that leaves hands over what is still ready.
 ///
 /// With `workers == 0` actors run only while somebody helps: an actor system must then be emptied with `finish()` before
 /// its destructor waits for its actors.
@@ -76,7 +76,7 @@ public:
 
   // -- helping ----------------------------------------------------------------
 
-  /// Runs ready actors until `done()`, sleeping at `place` when nothing is ready. Whoever makes `done()` true calls
+  /// Runs ready actors until `done()`, sleeping at `place` when nothing is ready. The thread that makes `done()` true calls
   /// `place.wake()` afterwards. `done` is called often and from this thread only: it must be cheap and must not throw.
   /// @pre no other thread waits at `place`. Throws std::logic_error when called from an actor's handler: that would block
   /// the actor, and the stack would grow with every nested wait.
@@ -88,7 +88,7 @@ public:
                  false, how);
   }
 
-  /// The same until the token completes. After `timeout` or `stopped` the token is still referred to by whoever will complete
+  /// The same until the token completes. After `timeout` or `stopped` the token is still referred to by the thread that will complete
   /// it: keep it alive until it was unlinked or completed.
   help_result help_until(wait_token& token, steady_time deadline = no_deadline) {
     return help_until(

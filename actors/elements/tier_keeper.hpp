@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Who owns a tier of a modelled card, L0 of a core group or L2, grants communicators blocks of it. No CAF in here.
+// The owner of a tier of a modelled card, L0 of a core group or L2, grants communicators blocks of it. No CAF in here.
 //
 // Owner: the actor whose tier it is; only on its turn. Blocks come back to the tier itself, which is thread-safe, so that
-// they do whoever has ended meanwhile.
+// they do even if other actors have ended meanwhile.
 
 #include <cstddef>
 #include <memory>

@@ -17,7 +17,7 @@
 
 namespace troupe::actors {
 
-/// `Asker`: who is told of a transfer's end. `Answer`: what a flush is answered by.
+/// `Asker`: the receiver of a transfer's end. `Answer`: what a flush is answered by.
 template <class Asker, class Answer>
 class transfers_under_way {
 public:
@@ -27,7 +27,7 @@ public:
     return next_++;
   }
   /// A piece touches nobody's memory any more. `whole`: all of its bytes have come where they belong. Gives whom to
-  /// tell if that was the last piece and all were whole; who has lost one hears nothing, as of a chunk that was lost.
+  /// tell if that was the last piece and all were whole; a channel that has lost one hears nothing, as of a chunk that was lost.
   std::optional<Asker> came_back(std::uint64_t number, bool whole) {
     const auto at = std::ranges::lower_bound(open_, number, {}, &transfer::number);
     at->lost = at->lost || !whole;

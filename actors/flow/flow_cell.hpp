@@ -2,11 +2,11 @@
 #pragma once
 // One run of a flow on one rank: the states of its nodes and of its end, and the *turn*, without which nobody touches them.
 //
-// Who turns it: (1) the thread that waits for the flow, so that a rank's nodes cost no wake-up and no message between threads; (2) while nobody
+// Holders of the turn: (1) the thread that waits for the flow, so that a rank's nodes cost no wake-up and no message between threads; (2) while nobody
 // waits, and the keeper has found that, a thread of the scheduler, which gives the turn to the one that comes to wait after the tile at hand. A turn is
-// taken without waiting; who does not get it leaves a letter and goes.
+// taken without waiting; a thread that does not get it leaves a letter and goes.
 //
-// What nodes say to each other stands in one queue, of which whoever has the turn takes the first: so nodes take turns, and a run goes like the other
+// The nodes' words to each other stand in one queue, of which the holder of the turn takes the first: so nodes take turns, and a run goes like the other
 // but for when letters come. There is room for all that the credits allow. Letters come from outside: a part that has arrived, an operation that has
 // ended; each has its place from the beginning. Nothing allocates but failures.
 //
@@ -128,7 +128,7 @@ private:
   // Others' words and the holder's, on lines of their own.
   alignas(128) std::atomic<letter*> letters_{nullptr};
   std::atomic<bool> held_{false};
-  std::atomic<bool> more_{true};  ///< words are left in the queue; of who gave the turn back last
+  std::atomic<bool> more_{true};  ///< words are left in the queue; of the last holder of the turn
   std::atomic<bool> over_{false};
   std::atomic<bool> adopted_{false};
   std::atomic<bool> awaited_{false};  ///< `waiter_` is set

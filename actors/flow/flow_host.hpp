@@ -9,7 +9,7 @@
 
 namespace troupe::actors {
 
-/// What nodes do, and how a run ends: its owner's. Called by whoever has the turn of the run (flow_cell.hpp), one at a time.
+/// The owner's side of a run: what its nodes do, and how it ends. Called by the holder of the turn of the run (flow_cell.hpp), one at a time.
 class flow_host {
 public:
   virtual ~flow_host() = default;

@@ -15,7 +15,7 @@ class flow_node_state;
 enum class flow_progress : std::uint8_t {
   done,    ///< the work is done
   later,   ///< the node hears performed() when it is
-  failed,  ///< the flow ends: whoever performs has told it
+  failed,  ///< the flow ends: the performer has told it
 };
 
 /// What a node says. All calls on the turn of the node.
@@ -99,7 +99,7 @@ private:
   std::int32_t given_out_ = 0;         ///< tiles of the output that have not come back
   std::int32_t given_ = 0;             ///< tiles of the output
   std::vector<std::int32_t> free_;     ///< slots
-  std::vector<std::int32_t> readers_;  ///< by slot: who has not given it back
+  std::vector<std::int32_t> readers_;  ///< by slot: the readers that have not given it back
   // a collective:
   std::vector<std::int32_t> missing_;  ///< by part of the input: tiles
   std::vector<bool> here_;             ///< by tile of the output

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What the ports on a board (slots, direct) offer to whoever turns a rank: one operation at a time, performed inline by the calling
+// What the ports on a board (slots, direct) offer to the holder of a rank's turn: one operation at a time, performed inline by the calling
 // thread. No message announces progress there, so somebody has to look: advance(), and announce() before it sleeps.
 
 #include <cstddef>
@@ -41,7 +41,7 @@ public:
   rank_t rank() const { return rank_; }
   slot_board& board() const { return *board_; }
   std::uint64_t sequence() const { return sequence_; }
-  /// Who called something else. @pre advance() returned mismatch
+  /// The rank that called something else. @pre advance() returned mismatch
   rank_t suspect() const { return suspect_; }
 
 protected:

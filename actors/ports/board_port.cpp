@@ -47,7 +47,7 @@ const slot_program& board_port::fitted(const remembered_calls::entry& known, con
     copy.fitted = std::make_unique<slot_program>(code);
     copy.count = unfitted;
   }
-  // What it was fitted to last: the count of its blocks, `listed` where they have lists, `unfitted` if that threw.
+  // `count` is what it was fitted to last: the count of its blocks, `listed` where they have lists, `unfitted` if that threw.
   if (copy.count == (plain ? shape.count : listed) && (plain || copy.has(shape))) return *copy.fitted;
   copy.count = unfitted;
   if (!plain) copy.keep(shape);

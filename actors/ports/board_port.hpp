@@ -8,7 +8,7 @@
 // direct board the message is a rank's mark of the epoch: its buffers may be used. The mark of the end gives them back, which is the
 // credit. The proofs are in slot_board.hpp and direct_board.hpp.
 //
-// Not synchronised: whoever has the rank's turn uses it. Remembers the rank's last calls, so that a repeated one costs no plan, no
+// Not synchronised: the holder of the rank's turn uses it. Remembers the rank's last calls, so that a repeated one costs no plan, no
 // program and no allocation. Which port performs a call is asked when it is remembered, not when it is repeated.
 
 #include <bit>
@@ -144,7 +144,7 @@ private:
   board_performer* performer_;
   remembered_calls calls_;
   checked_calls checked_;
-  /// The last one that lost its place among the remembered, for whoever still refers to the last operation's program: an operation does not count
+  /// The last one that lost its place among the remembered, as others may still refer to the last operation's program: an operation does not count
   /// itself among a program's users, as all ranks would write to that number.
   std::unique_ptr<remembered_calls::entry> displaced_;
   std::vector<std::byte> scratch_, l0_;

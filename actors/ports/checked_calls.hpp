@@ -17,7 +17,7 @@
 
 namespace troupe::actors {
 
-/// What of a description decides whether it is right, and which remembered call it is. Where blocks differ in size it is which remembered call
+/// The part of a description that decides whether it is right, and which remembered call it is. Where blocks differ in size it decides only which call
 /// it is: its buffers and lists are looked at every time.
 struct checked_call {
   const void* input = nullptr;
@@ -89,7 +89,7 @@ inline checked_call words_of(const listed_call& c) {
   return words;
 }
 
-/// Whoever has the rank's turn uses it, but place_if(), which anybody may ask.
+/// For the holder of the rank's turn, except place_if(), which any thread may call.
 class checked_calls {
 public:
   class place {

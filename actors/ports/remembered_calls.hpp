@@ -164,7 +164,7 @@ public:
     last_ = &known;
   }
 
-  /// It is the last now. Who had its place is given back.
+  /// It is the last now. Returns the entry that had its place.
   [[nodiscard]] std::unique_ptr<entry> put(std::unique_ptr<entry> fresh) {
     last_ = fresh.get();
     return std::exchange(places_[place_of(fresh->key)], std::move(fresh));

@@ -65,7 +65,7 @@ void attendant::no_thread(const char* reason) noexcept {
       cell->post(rank_order{[why](rank_state& s, rank_outbox& out) { s.broken(why, out); }});
     close();
     work();
-  } catch (const std::bad_alloc&) {  // not even for that: whoever comes next tries again
+  } catch (const std::bad_alloc&) {  // not even for that: the next turn tries again
     const std::lock_guard lock(mutex_);
     started_ = false;
   }
@@ -188,7 +188,7 @@ void attendant::adopt(bool closed, steady_time now) {
   next_look_ = now + naps_.next();
 }
 
-/// What is on the board needs somebody who looks. For the rest it is enough to come back in time. @pre its turn was just taken
+/// An operation on the board needs a thread that looks. For the rest it is enough to come back in time. @pre its turn was just taken
 void attendant::care_for(rank_cell& cell) {
   cell.begin_queued();
   cell.turn();

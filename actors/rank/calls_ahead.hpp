@@ -2,9 +2,9 @@
 #pragma once
 // A rank's calls that may have run ahead: they may have ended here before every other rank was known to have called the same.
 //
-// Nothing wrong is delivered by them: whatever arrives carries its sender's fingerprint. What may be missed is that a rank that nothing is
+// Nothing wrong is delivered by them: whatever arrives carries its sender's fingerprint. It may go unnoticed that a rank that nothing is
 // expected from calls something else. So every later message carries, with its own call's fingerprint, a hash of all such calls before
-// it, and whoever performs an operation that waits for everybody then knows that all of them were the same. At most `most_ahead` of them
+// it, and a rank that performs an operation that waits for everybody then knows that all of them were the same. At most `most_ahead` of them
 // follow each other; the next one waits for everybody, whatever it is.
 //
 // By number, not by time: which of the calls may run ahead follows from the calls alone, so that ranks that call the same agree on it.
@@ -80,7 +80,7 @@ public:
                 bool ahead) const {
     what.history = history;
     what.report = nullptr;
-    if (how == nullptr && !ahead && ended_ == 0 && confirmed_ == 0) return what;  // of who has called nothing
+    if (how == nullptr && !ahead && ended_ == 0 && confirmed_ == 0) return what;  // of a rank that has called nothing
     const auto report = std::make_shared<call_report>();
     if (how != nullptr) {
       report->plan = how->identity;

@@ -6,7 +6,7 @@
 // are many, and when somebody else finds the tier full.
 //
 //   l0, l2               ranks, each on its turn
-//   grant, give_back,    whoever owns a tier, through tier_keeper (actors/elements/tier_keeper.hpp)
+//   grant, give_back,    the owner of a tier, through tier_keeper (actors/elements/tier_keeper.hpp)
 //   lose
 // Thread-safe. Nothing of CAF in here.
 
@@ -26,7 +26,7 @@ namespace troupe::actors {
 
 class card_tiers : public std::enable_shared_from_this<card_tiers> {
 public:
-  /// A block, until its last user drops it. May outlive the communicator, and whoever granted it.
+  /// A block, until its last user drops it. May outlive the communicator, and the owner of the tier.
   using region = std::shared_ptr<std::byte>;
   /// Stands for L2 where a rank would stand for its L0.
   static constexpr rank_t shared = -1;

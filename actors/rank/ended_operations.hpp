@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Operations that are over, in the order of their ends, until whoever has the rank's turn tells their callers.
+// Operations that are over, in the order of their ends, until the holder of the rank's turn tells their callers.
 
 #include <cstddef>
 #include <memory>

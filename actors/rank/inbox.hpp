@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What others tell a rank, until somebody who has its turn reads it. Many writers, one reader at a time; lock-free.
+// Words to a rank, until a holder of its turn reads them. Many writers, one reader at a time; lock-free.
 //
 // A message of one writer stays behind that writer's earlier ones. Messages of different writers come in any order; the protocol
 // names every chunk, so it needs no more (channel_state.hpp). What bounds it: chunks and credits by the credits granted, the rest
@@ -87,7 +87,7 @@ public:
     ++mine.count;
   }
 
-  /// What a lent message names, which may be all that keeps it. From then on the message may be sent again.
+  /// Returns what a lent message names, which may be all that keeps it. From then on the message may be sent again.
   static parts_message take(rank_message& m) noexcept;
 
 private:

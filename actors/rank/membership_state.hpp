@@ -6,11 +6,11 @@
 //
 // Owner: the membership's actor. What may arrive, a rank's own messages in the order in which it sent them:
 //   called / differs / withdraw / fail / stopped / left / quiet / perished   from a rank (rank_outbox.hpp)
-//   down(rank)       from whoever watches the ranks: its actor has ended
-//   lost(rank)       from whoever watches other processes: the rank's has ended
+//   down(rank)       from the watcher of the ranks: its actor has ended
+//   lost(rank)       from the watcher of other processes: the rank's has ended
 //   flushed(rank)    the answer to membership_outbox::flush
 //   abort            from a caller
-//   stuck            from whoever looked and found everything idle
+//   stuck            from a rank that looked and found everything idle
 //   dissolve         from the engine
 //
 // A rank is lost when its actor has ended and nothing touches a peer's memory on its behalf: it has said so itself (`perished`), and its

@@ -57,7 +57,7 @@ struct operation {
   std::function<plan_ptr(const counts_ptr&)> make_plan;                ///< others: once all ranks' counts are known
   counts_ptr counts;                                                   ///< of all blocks, if the membership told them
   completion_ptr done;
-  failure_ptr refusal;  ///< its caller was told so: it only takes its number
+  failure_ptr refusal;  ///< the reason that its caller was given: it only takes its number
   /// What its caller does with the outcome before it is told, and makes of it; null: nothing. Outside the turn.
   std::function<failure_ptr(const operation&, failure_ptr)> last_step;
   std::shared_ptr<operation_parts> parts;  ///< of a partitioned call; else null
@@ -108,12 +108,12 @@ struct operation {
   std::string title() const;
   call_buffers buffers() const { return {input, output, input_displacements, output_displacements}; }
 };
-/// It is performed on the slot board or the direct board, one at a time, by whoever has the rank's turn.
+/// It is performed on the slot board or the direct board, one at a time, by the holder of the rank's turn.
 inline bool on_board(const operation& op) { return op.peer < 0 && op.plan && op.plan->on_board(); }
 failure_ptr deadline_passed(const operation& op, rank_t rank);
 using operation_ptr = std::shared_ptr<operation>;  // one owner at a time; shared only so that a message can carry it
 
-/// Memory that all ranks of an operation address: L2, and who has his buffers where. Only within one address space.
+/// Memory that all ranks of an operation address: L2, and each rank's buffers. Only within one address space.
 class shared_spaces {
 public:
   struct space {
@@ -135,7 +135,7 @@ public:
   l2_answer find_l2(space& in, rank_t rank, std::size_t bytes);
   /// Returns who waits for it.
   std::vector<rank_t> has_l2(space& in, card_tiers::region l2);
-  /// A rank's caller has still to make pieces of its input ready: while one does, who does not move has lost no message.
+  /// A rank's caller has still to make pieces of its input ready: while one does, a rank that does not move has lost no message.
   void await_pieces(epoch_t epoch);
   /// It has, or the operation is over there.
   void pieces_came(epoch_t epoch);

@@ -2,9 +2,9 @@
 #pragma once
 // A partitioned operation's board of pieces, with what its callers and its rank tell each other by it.
 //
-//   callers, any thread   announce() a piece, then rank_cell::announce(), which wakes whoever has the rank's turn
+//   callers, any thread   announce() a piece, then rank_cell::announce(), which wakes the holder of the rank's turn
 //   the rank's turn       performs what waited for it; pieces of the output that arrive are noted, and told when the turn is given back
-//   tell()                whoever gave it back: callbacks and a caller that waits
+//   tell()                the thread that gave it back: callbacks and a caller that waits
 // One for all repetitions of an operation; after it is made nothing allocates but what callbacks do.
 
 #include <atomic>
@@ -68,9 +68,9 @@ public:
   std::vector<lane_wait> waits() const { return performer ? performer->waits() : std::vector<lane_wait>{}; }
 
   // -- to the callers --
-  /// Somebody wants to hear of arrivals: a callback was set, or a caller waits for one. Who says so looks at what has arrived afterwards.
+  /// Somebody wants to hear of arrivals: a callback was set, or a caller waits for one. Both look at what has arrived after they have set that.
   bool is_listened_to() const noexcept { return has_callbacks_.load() || listens_.load(); }
-  /// Something has arrived. What callbacks throw is dropped; they run here, one after the other.
+  /// Something has arrived. Exceptions of callbacks are dropped; they run here, one after the other.
   void tell() noexcept {
     while (told_.load() < arrivals()) {
       if (telling_.exchange(true)) break;  // who tells already looks once more
@@ -90,7 +90,7 @@ public:
     while (arrivals() <= known && !end.done()) {
       news_.reset();
       listens_.store(true);
-      // Who has taken the flag is about to complete it; who has not will find it.
+      // A thread that has taken the flag is about to complete `news_`; one that has not will find the flag.
       if ((arrivals() > known || end.done()) && listens_.exchange(false)) return;
       sleep(news_);
     }

@@ -24,7 +24,7 @@ public:
   auto end() const { return all_.end(); }
 
   void push_back(operation_ptr op) {
-    // What has left makes room, so that the places follow how many wait, not how many ever did. Each is moved once at most for one that left.
+    // The places of those that have left are used again, so that memory follows how many wait, not how many ever did. Each is moved once at most for one that left.
     if (all_.size() == all_.capacity() && front_ > all_.size() / 2) {
       all_.erase(all_.begin(), begin());
       front_ = 0;

@@ -12,7 +12,7 @@ namespace troupe::actors {
 
 namespace {
 
-/// What must be equal at both ends. No address space holds 2⁵⁸ elements, so the count loses no bit.
+/// The values that must be equal at both ends. No address space holds 2⁵⁸ elements, so the count loses no bit.
 std::uint64_t shape_of(const pair_call& what) { return what.count << 6 | static_cast<std::uint64_t>(what.type); }
 static_assert(all_datatypes.size() <= 64);
 
@@ -238,7 +238,7 @@ void pairs::revoke(rank_t sender, epoch_t epoch, const failure_ptr& why, rank_ou
   const auto [at, fresh] = stopping_.try_emplace(key);
   at->second.answer_sender = true;
   if (!fresh) return;  // stopping already
-  // Had it failed here, the sender would have been told so before; but of the end of the communicator everybody hears for itself.
+  // A failure here would have been told to the sender before; the end of the communicator every rank hears for itself.
   at->second.received = over && !broken_;
   at->second.why = why;
   drop(key, at->second, out);
@@ -415,7 +415,7 @@ pairs::place* pairs::place_of(const operation_key& which) {
   return at.what != nullptr && at.what->epoch == which.epoch ? &at : nullptr;
 }
 
-/// Gives slots to those whose turn it is, as long as there are any. What is performed at once makes room for the next.
+/// Gives slots to those whose turn it is, as long as there are any. A message that is performed at once makes room for the next.
 void pairs::fill(row& in, rank_t peer, bool sending, rank_outbox& out) {
   while (before(in.unplaced, in.next)) {
     const operation_key key{in.unplaced, peer, sending};

@@ -2,7 +2,7 @@
 #pragma once
 // The sends and receives of one rank: numbered per peer, direction and tag, independent of the collectives and of each other.
 //
-// They need no agreement. One ends (a) performed, or (b) stopped at both ends: whoever ends one takes the other end with it, also
+// They need no agreement. One ends (a) performed, or (b) stopped at both ends: the end that ends first takes the other one with it, also
 // before that was called. A sender revokes and waits for the answer, because the receiver reads the sender's buffer; a receiver
 // refuses, and the sender then revokes. A send that the
 // receiver had received before it heard of that is performed at both ends.
@@ -39,7 +39,7 @@
 
 namespace troupe::actors {
 
-/// Between two looks at what waits for long. What is the next of its kind at both is missed by nobody else, and the other end is asked.
+/// Between two looks at messages that wait for long. The next of its kind at both ends is missed by nobody else, and the other end is asked.
 inline constexpr std::chrono::nanoseconds pair_look = std::chrono::milliseconds{2500};
 
 /// What sends and receives need of their rank.
@@ -95,7 +95,7 @@ public:
   void look_again(rank_t peer, bool sending, rank_outbox& out);
   /// Those whose time is up end, and the other ends of those that have waited for two looks are asked for. Returns when to call again.
   steady_time expire(steady_time now, rank_outbox& out);
-  /// The rank answers nothing more: nobody may write to its buffers. What was performed before has ended well.
+  /// The rank answers nothing more: nobody may write to its buffers. Messages that were performed before have ended well.
   void close();
   /// Everything is dropped: the rank is gone, and nobody refers to its buffers.
   void drop_all(const failure_ptr& why);
@@ -130,7 +130,7 @@ public:
   bool left_inline() const { return inline_count_ == 1 && inline_[0].end.left(); }
   /// The caller will look less often.
   void offer_inline();
-  /// The caller will sleep on the board (slot_board::sleep, for no_writer), where whoever changes something wakes it. It looks once more before it
+  /// The caller will sleep on the board (slot_board::sleep, for no_writer), where every writer wakes it. It looks once more before it
   /// sleeps, and after each sleep.
   void go_away_inline();
   /// All were performed.
@@ -152,7 +152,7 @@ public:
   }
   /// Of all watched ones what can be done at once. True: something has ended.
   bool look_at_watched(rank_outbox& out);
-  /// The caller will look less often: whoever has the core meanwhile may perform what is received from this process. Others would need the system for it.
+  /// The caller will look less often: a thread that has the core meanwhile may perform what is received from this process. Others would need the system for it.
   void offer_watched();
   /// Nobody looks any more: from now on they are told.
   void leave_watched(rank_outbox& out);
@@ -191,7 +191,7 @@ private:
     std::array<std::uint64_t, pair_lane::depth>
         left{};  ///< marks of the sends that were left last; 0: none, or refused
     std::uint64_t& left_in(epoch_t epoch) { return left[static_cast<std::size_t>(epoch % pair_lane::depth)]; }
-    /// What was left in the slot and has not been taken, as far as is known: the receiver's words are read when a slot is needed, then for all.
+    /// Messages left in the slot that have not been taken, as far as is known: the receiver's words are read when a slot is needed, then for all.
     std::uint64_t still_left_in(epoch_t epoch);
   };
   struct watched {

@@ -12,7 +12,7 @@ namespace troupe::actors {
 namespace {
 using clock = std::chrono::steady_clock;
 
-/// Who never waits says where it is now and then.
+/// A rank that never waits notes where it is once in so many calls.
 constexpr unsigned quick_calls_a_note = 16;
 /// About what it takes a line to get to another core and back.
 constexpr int pauses_before_answer = 2;
@@ -30,7 +30,7 @@ plan_ptr rank_cell::plan_again(const call& what) {
   return known;
 }
 
-/// The turn, if a call may begin now; else it is given back. What comes first has been read.
+/// Takes the turn, if a call may begin now; else gives it back. Everything that comes before the call has been read.
 [[gnu::always_inline]] inline bool rank_cell::turn_for_call() noexcept {
   if (!take_turn(holder::call)) return false;
   if (at_rest_ && inbox_.empty()) [[likely]]
@@ -265,7 +265,7 @@ bool rank_cell::look_at_pairs(bool send, std::size_t bytes) {
     if (step == wait_course::step::pause) pause_core();
     status = state_.look_at_pairs(*out_, course.taken() % eager_looks == 0);
   }
-  // A peer that copies much at the moment is soon through. Who sleeps is woken by the system, and copies are the system's then.
+  // A peer that copies much at the moment is soon through. A rank that sleeps is woken by the system, and copies are the system's then.
   if (status == pair_status::waiting && bytes >= much_to_copy && waiting_.spin > 0 && !cores.is_shared(rank()) &&
       long_looks_.due()) {
     const auto until =
@@ -279,7 +279,7 @@ bool rank_cell::look_at_pairs(bool send, std::size_t bytes) {
     long_looks_.looked(status != pair_status::waiting);
   }
   if (status != pair_status::waiting) return status == pair_status::performed;
-  // Whoever has the core meanwhile may perform it.
+  // The peer may perform it, if it has the core meanwhile.
   state_.offer_pairs();
   status = state_.look_at_pairs(*out_);
   wait_course rest{{0, waiting_.yields}};

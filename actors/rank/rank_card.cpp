@@ -50,7 +50,7 @@ operation* rank_state::lacking_room(epoch_t epoch) {
   return at->second.get();
 }
 
-/// What comes when the operation is over goes back.
+/// Grants that come when the operation is over go back.
 void rank_state::room_came(epoch_t epoch, rank_t of, card_tiers::region room, rank_outbox& out) {
   operation* const op = lacking_room(epoch);
   if (op == nullptr) return;

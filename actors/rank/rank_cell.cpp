@@ -293,13 +293,13 @@ void rank_cell::hear(const std::shared_ptr<operation_parts>& whose) noexcept {
   if (!visits::add(*this)) notify(false);
 }
 
-/// W2 of what it has heard. Who turns it now and then, or sleeps on a board, sees to it himself, and so does who only yields.
+/// W2 of what it has heard. A thread that tends the rank, sleeps on its board, or only yields takes the news by itself.
 void rank_cell::take_news() noexcept {
   if (tenders_.load() == 0) return notify_from_here(urgent_.load());
   if (returning_.load() == 0) notify(urgent_.load());
 }
 
-/// As notify(), of a thread that would rather take the turn itself than wake another one for it: whoever had it when the thread wanted it may just
+/// As notify(), of a thread that would rather take the turn itself than wake another one for it: the one that had it when the thread wanted it may just
 /// have given it back. @pre W1, and the thread is neither in a callback nor gathering
 void rank_cell::notify_from_here(bool urgent) {
   while (true) {
@@ -330,7 +330,7 @@ void rank_cell::announce(const std::shared_ptr<operation_parts>& which) noexcept
   else notify_from_here(false);
 }
 
-/// What ends inside a callback is told after it: else a callback that begins the next operation would call itself.
+/// Operations that end inside a callback are told after it: else a callback that begins the next operation would call itself.
 void rank_cell::tell(ended_operations ended) noexcept {
   thread_place& here = calling_thread;
   if (here.telling != nullptr) return here.telling->append(std::move(ended));
@@ -340,7 +340,7 @@ void rank_cell::tell(ended_operations ended) noexcept {
   here.telling = nullptr;
 }
 
-/// In a callback, too: what it makes ready is told by whoever reads that.
+/// In a callback, too: what it makes ready is told by the thread that reads that.
 void rank_cell::tell(std::shared_ptr<operation_parts> arrivals) noexcept {
   ended_operations later;
   thread_place& here = calling_thread;

@@ -2,10 +2,10 @@
 #pragma once
 // A rank as an actor: its state, its inbox, and its *turn*, without which nobody touches the state.
 //
-// Who turns a rank: (1) the caller of a blocking operation, while the others come soon; (2) the caller of a group's wait, all its
-// ranks at once; (3) whoever begins or waits for an asynchronous operation; (4) a thread of the scheduler, or one that helps it, when
+// Holders of the turn: (1) the caller of a blocking operation, while the others come soon; (2) the caller of a group's wait, all its
+// ranks at once; (3) a thread that begins or waits for an asynchronous operation; (4) a thread of the scheduler, or one that helps it, when
 // a message has come and nobody of those is there; (5) the communicator's attendant, for what nobody waits for. A turn is taken
-// without waiting; who does not get it leaves a message and goes.
+// without waiting; a thread that does not get it leaves a message and goes.
 //
 // No message is overlooked. Writer: W1 push, W2 read `held_`; if nobody holds the turn, see to it that somebody takes it. Holder:
 // H1 give the turn back, H2 look at the inbox, and take the turn again if there is something. All four are sequentially consistent:
@@ -15,16 +15,16 @@
 // back by a plain store. A writer of an urgent
 // message (below) that finds such a call in the turn has all threads pass a barrier, and does W2 again: either the call's H2 comes after the
 // barrier, or its H1 comes before it.
-// Another one: a caller that yields gives the turn away meanwhile (rank_cell::yield_turn), and says so before, by `returning_`. Who leaves a message
-// then sees to nothing, or takes the turn himself, and who ends a turn then leaves nothing to others: the caller comes back for all of that. It takes
-// `returning_` back and then asks for the turn once more; if somebody has it all the same, it says that something is left. tests/lanes/turn_model_test.cpp
+// Another one: a caller that yields gives the turn away meanwhile (rank_cell::yield_turn), and announces that before, by `returning_`. A writer then
+// wakes nobody, or takes the turn itself, and a thread that ends a turn then leaves nothing to others: the caller comes back for all of that. It takes
+// `returning_` back and then asks for the turn once more; if another thread has it all the same, it marks that something is left. tests/lanes/turn_model_test.cpp
 // has these rules, too.
 // An idle rank is not turned for a chunk that comes early: the next call finds it in the inbox. Other messages are *urgent*: their
-// writer says so between W1 and W2, and a reader takes that back before it reads the inbox.
+// writer marks that between W1 and W2, and a reader takes that back before it reads the inbox.
 //
 // Out of memory. A turn is given back whatever happens in it, and what has ended is told. A transition that throws (users' functions are
 // caught where they are called) leaves the state in between: the rank ends its communicator everywhere (rank_state::break_down), and if
-// there is no memory for that either, tries again at its next turn. What is left of the inbox is still read.
+// there is no memory for that either, tries again at its next turn. The rest of the inbox is still read.
 
 #include <array>
 #include <atomic>
@@ -96,7 +96,7 @@ public:
   void submit(operation_ptr op);
   /// Pieces of an operation that was submitted are ready: what waited for them is done here if nobody has the turn. Allocates nothing. Any thread.
   void announce(const std::shared_ptr<operation_parts>& which) noexcept;
-  /// The same from a peer that has left something for the rank on a board: who has the turn looks there. From whoever has the peer's turn.
+  /// The same from a peer that has left something for the rank on a board: the holder of the turn looks there. From the holder of the peer's turn.
   void hear(const std::shared_ptr<operation_parts>& whose) noexcept;
   /// The caller's handle is gone. @pre nothing is submitted afterwards
   void leave();
@@ -154,7 +154,7 @@ public:
   /// Turns the rank until `done`, unless another thread has the turn for more than some looks, or it takes long: wait for the completion then.
   /// Returns soon after `until`.
   void help(const completion& done, steady_time until);
-  /// The same until `over()`, which is asked often: whoever waits here waits for pieces of an operation to arrive, or for something else that
+  /// The same until `over()`, which is asked often: a caller here waits for pieces of an operation to arrive, or for something else that
   /// comes of the rank's messages.
   template <class Over>
   void help_until(Over&& over, steady_time until) {
@@ -165,7 +165,7 @@ public:
   /// attendant's if that work takes long.
   void tend(bool on) noexcept;
   /// When the last help() ended, another thread was at work for the rank and needs a core: the NIC's, or the attendant where each rank has one and no
-  /// more are there. Who waits had better sleep at once.
+  /// more are there. A caller that waits had better sleep at once.
   bool gives_way() const noexcept {
     return gives_way_.load(std::memory_order_relaxed) || (!waiting_.spare && attended.load(std::memory_order_relaxed));
   }
@@ -218,10 +218,10 @@ public:
   bool advance() noexcept;
   /// rank_state::tick(). @pre held
   steady_time tick() noexcept;
-  /// Who sees to what is left under way when a turn is given back.
+  /// Which thread sees to what is left under way when a turn is given back.
   enum class care : std::uint8_t {
-    none,   ///< whoever gives it back
-    left,   ///< whoever comes first
+    none,   ///< the thread that gives it back
+    left,   ///< the next one that comes
     seen,   ///< and the attendant has seen it so
     timed,  ///< the attendant, at some time
   };
@@ -239,7 +239,7 @@ public:
     return (!is_held() || asleep_.load()) && (inbox_.empty() || (!pending_.load() && !urgent_.load()));
   }
 
-  /// Written by whoever ends a turn, and by the attendant (attendant.hpp).
+  /// Written by the thread that ends a turn, and by the attendant (attendant.hpp).
   std::atomic<care> unattended{care::none};
   /// Written by the attendant: it has the turn, and works on what is on the rank's board.
   std::atomic<bool> attended{false};
@@ -251,7 +251,7 @@ public:
 private:
   class watch;
   friend class watch;
-  /// Who has the turn.
+  /// Of the turn.
   enum class holder : std::uint8_t {
     nobody,
     somebody,
@@ -314,7 +314,7 @@ private:
   std::atomic<bool> urgent_{false};   ///< there is a message that an idle rank must read, too
   std::atomic<bool> gives_way_{false};
   std::atomic<bool> deserted_{
-      false};  ///< the turn was given back with an operation on the board, to whoever comes first
+      false};  ///< the turn was given back with an operation on the board, to the first that comes
   std::atomic<int> waiters_{0};
   std::atomic<int> returning_{0};   ///< callers that have given the turn away for a yield, and see to what is left then
   std::atomic<int> yields_on_{-1};  ///< the core of the last of them
@@ -333,7 +333,7 @@ private:
   rank_cell* next_kept_ = nullptr;
   waiting_policy waiting_;
   std::chrono::nanoseconds pairs_waited_{-1};  ///< the caller's own; −1: learned
-  core_leaver leaver_;                         ///< of whoever has the turn
+  core_leaver leaver_;                         ///< of the holder of the turn
   seldom_looks long_looks_;                    ///< see look_at_pairs()
   std::atomic<bool> has_barrier_{process_barrier_works(barrier_of::this_process)};
   const bool visits_;         ///< what others hear of this rank's turn is done by its thread

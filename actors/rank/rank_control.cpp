@@ -73,11 +73,11 @@ void rank_state::failed(epoch_t epoch, const failure_ptr& why, rank_outbox& out)
     ended_.append(*at, why);
     return when_idle(out);
   }
-  // Whoever calls it later gets this, the first of several failures; or it is over.
+  // A later call of this number gets this, the first of several failures; or the operation is over.
   if (!before(epoch, next_)) failed_.add(epoch, why);
 }
 
-/// Whoever has performed a call may end what both belong to at once, and that may be heard of before the last look at the board.
+/// A rank that has performed a call may end the communicator at once, and this rank may hear of that before it has looked at the board a last time.
 void rank_state::look_once_more(rank_outbox& out) {
   if (!on_board_ || on_board_->stalled) return;
   try {

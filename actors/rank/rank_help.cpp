@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who turns ranks while it waits for operations: one rank's caller, or that of a group, which turns all of its ranks at once.
+// Callers that turn ranks while they wait for operations: one rank's caller, or that of a group, which turns all of its ranks at once.
 #include <algorithm>
 #include <exception>
 #include <new>
@@ -96,7 +96,7 @@ bool rank_cell::help_one() noexcept {
   }
 }
 
-/// Gives the turn away for a yield, so that whoever has the core meanwhile does at once what follows for this rank from what it sends: an operation then
+/// Gives the turn away for a yield, so that a thread that has the core meanwhile does at once what follows for this rank from what it sends: an operation then
 /// needs about one turn of the core a rank, and not one a message. False: somebody else has the rank's turn, and keeps it.
 bool rank_cell::yield_turn(bool& yielded) noexcept {
   yields_on_.store(current_core(), std::memory_order_relaxed);
@@ -112,7 +112,7 @@ bool rank_cell::yield_turn(bool& yielded) noexcept {
   }
   returning_.fetch_sub(1);
   if (held || (held = try_turn())) return true;
-  // Who has it may have seen that this thread was coming back, and have left the rest to it.
+  // The thread that has the turn may have seen that this one was coming back, and have left the rest to it.
   unattended.store(care::left);
   host_->unattended(*this);
   return false;
@@ -144,7 +144,7 @@ rank_cell::looked rank_cell::look_again(const awaited& what) noexcept {
       if (!helped && help_one()) return looked::moved;
       if (i % 64 == 0) host_->help_unattended(*this);
     }
-    // What comes in frames may come from a process of which nobody knows that it shares this core.
+    // A frame may come from a process that shares this core without our knowing.
     const bool gives_way = step == wait_course::step::yield || (!board && i >= eager_looks && core_is_crowded());
     if (gives_way && leaves_turn) {
       bool yielded = false;
@@ -308,7 +308,7 @@ bool rank_cell::look_at_group() noexcept {
     if (step == wait_course::step::pause) pause_core();
     if (course.taken() % looks_a_poll == 0 && help_one()) return true;
   }
-  // Whoever has the core meanwhile may perform it.
+  // A peer may perform it, if it has the core meanwhile.
   state_.offer_watched();
   wait_course rest{{0, waiting_.yields}};
   do

@@ -29,7 +29,7 @@ public:
   // -- to the membership --
   /// The rank performs this, and it takes long, or needs everybody's counts.
   virtual void called(epoch_t epoch, const call& what) = 0;
-  /// What was called has met a message of another call: ask the others what they have called.
+  /// The operation has met a message of another call: ask the others what they have called.
   virtual void differs(epoch_t epoch) = 0;
   /// It was performed, or has failed, after all. @param ahead what was called, if it may have been performed here before the others were
   /// known to call the same; else null
@@ -103,7 +103,7 @@ public:
   }
   /// rank_state::nic_let_go() will be called. @pre posted, and not over
   virtual void recall_from_nic(epoch_t) {}
-  /// Whom to wake when the turn was given back, for what was posted in it: the NIC's thread may run at once on the poster's core, and should find
+  /// The NIC's thread to wake when the turn was given back, for what was posted in it: it may run at once on the poster's core, and should find
   /// the turn free then. Null: nobody.
   virtual doorbell* take_nic_to_wake() noexcept { return nullptr; }
 

@@ -81,7 +81,7 @@ void rank_state::advance_parts(operation& op, rank_outbox& out) {
   performed({epoch, -1, false}, out);
 }
 
-/// What comes before the operation has begun, or when it is over, moves nothing: who begins looks at the board itself.
+/// News that come before the operation has begun, or when it is over, move nothing: a rank that begins looks at the board itself.
 void rank_state::announced(operation_parts& which, rank_outbox& out) {
   if (dead_) return;
   pieces_came(which, false);
@@ -119,7 +119,7 @@ void rank_state::note_arrival(epoch_t epoch) {
   if (at == under_way_.end()) return;
   const std::shared_ptr<operation_parts>& parts = at->second->parts;
   if (!parts->is_listened_to()) return;
-  if (parts->listed.exchange(true)) return;  // whoever takes it off the list tells what has arrived by then
+  if (parts->listed.exchange(true)) return;  // the thread that takes it off the list tells what has arrived by then
   parts->next_listed = std::exchange(arrivals_, parts);
 }
 

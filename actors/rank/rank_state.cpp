@@ -175,7 +175,7 @@ void rank_state::enqueue(operation_ptr op, rank_outbox& out) {
   number(*op, early);
   failure_ptr why = broken_ ? broken_ : std::move(early);
   if (op->refusal) {
-    // The others would wait for it. Who has stopped it for another reason has said all there is to say.
+    // The others would wait for it. If it was stopped for another reason before, that has been told already.
     if (!why && !stopping_.contains(op->epoch)) out.fail(op->epoch, op->title(), refused_by(options_.rank, *op));
     why = op->refusal;
   }
@@ -193,7 +193,7 @@ void rank_state::enqueue(operation_ptr op, rank_outbox& out) {
     ended_.append(op, std::move(why));
   }
   queue_.push_back(std::move(op));
-  // Who was asked for it says at once that it has come: else it could do its part unseen, and be taken for missing.
+  // A rank that was asked for it answers at once that it has come: else it could do its part unseen, and be taken for missing.
   if (!asked_.empty() && asked_.erase(epoch) > 0) asked(epoch, out);
 }
 
@@ -323,7 +323,7 @@ std::shared_ptr<assignment> rank_state::prepare_for_channels(operation& op, rank
   return what;
 }
 
-/// Whose operation may end with the last of them.
+/// The operation to which they belong may end with the last of them.
 void rank_state::start_channels(const std::shared_ptr<const assignment>& what, rank_outbox& out) {
   for (int c = 0; c < what->code->channels; ++c) {
     channel_port port{*this, c, out};
@@ -444,7 +444,7 @@ void rank_state::advance_channel(int channel, const operation_key& which, rank_o
   channels_[static_cast<std::size_t>(channel)].announced(which, port);
 }
 
-/// A peer called something else. The membership sees all calls and tells every rank the same table. Who is ahead does not come to it by itself.
+/// A peer called something else. The membership sees all calls and tells every rank the same table. A rank that is ahead hears of it from there only.
 void rank_state::differs(epoch_t epoch, rank_t from, rank_outbox& out) {
   const auto at = under_way_.find(epoch);
   if (at == under_way_.end()) return;

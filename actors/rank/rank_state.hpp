@@ -4,7 +4,7 @@
 // that their plan names, and ends them, well or badly. No CAF, no thread and no clock in here, so that every transition can be
 // tested alone, and runs unchanged in real time, in virtual time and under simulation.
 //
-// Owner: whoever has the rank's turn (rank_cell.hpp); nobody else touches it. What may arrive, in any order unless said:
+// Owner: the holder of the rank's turn (rank_cell.hpp); nobody else touches it. What may arrive, in any order unless said:
 //   submit(operation)              from the caller, in the order of its calls
 //   chunk / credit                 from a peer's channel (channel_state.hpp); a credit of an operation over part_areas: look there
 //   announced(operation)           from a caller: pieces of its input are ready; or from a peer, over whose board something has come
@@ -26,9 +26,9 @@
 // the plan's score lets nobody end before it has heard of everybody (agreement_round.hpp); unless the call may run ahead, when later calls
 // find that out (calls_ahead.hpp). Or (b) after `failed`, when no rank
 // refers to its buffers any more. So a caller's buffers outlive every reference to them.
-// What takes long is told to the membership (`called`), which finds out who is missing or calls something else.
+// An operation that takes long is told to the membership (`called`), which finds out which rank is missing or calls something else.
 //
-// Operations that have ended are kept until take_ended(): their callers are told by whoever has the turn, after it is given back.
+// Operations that have ended are kept until take_ended(): their callers are told by the holder of the turn, after it is given back.
 
 #include <algorithm>
 #include <chrono>
@@ -135,7 +135,7 @@ public:
   operation_ptr adopt_inline(const call_buffers& memory, time_limit deadline, steady_time begun);
   /// It cannot go on, nor become an operation. Peers wait for it; break the communicator.
   void drop_inline();
-  /// What is on the board cannot go on here, so nowhere.
+  /// The operation on the board cannot go on here, so nowhere.
   void stall_on_board(const std::string& why, rank_outbox& out) { stall(*on_board_, why, out); }
   /// The same for sends and receives; a call's rows must differ.
   bool may_begin_pair_at_once(rank_t peer, bool sending) const {
@@ -151,7 +151,7 @@ public:
   void end_pairs_inline() { pairs_.end_inline(); }
   std::array<operation_ptr, pairs::most_inline> adopt_pairs_inline(time_limit deadline, steady_time begun,
                                                                    rank_outbox& out);
-  /// Of operations that whoever has the turn looks at, as pairs has them.
+  /// Of operations that the holder of the turn looks at, as pairs has them.
   void watch_pairs() { pairs_.watch(); }
   bool watches_pairs() const { return pairs_.watches_any(); }
   /// Nothing else is under way but sends and receives.
@@ -181,7 +181,7 @@ public:
   /// @param sent by it; null: nothing that could still come
   void peer_left(rank_t peer, const sends_ptr& sent, rank_outbox& out);
   void peer_lost(rank_t peer, rank_outbox& out);
-  /// The look has found that nothing moves any more. What everybody has called, and is not performed, has lost a message.
+  /// The look has found that nothing moves any more. An operation that everybody has called and that is not performed has lost a message.
   /// @param nobody_else every rank's own thread waits, so nobody can call anything more
   void stuck(look_t look, look_t latest, bool nobody_else, rank_outbox& out);
 
@@ -220,7 +220,7 @@ public:
     if (dead_) return nullptr;
     return tier_on_board_ ? in_tiers_ : on_board_.get();
   }
-  /// Whoever waits for this rank waits for the NIC's thread, which needs the core.
+  /// A caller that waits for this rank waits for the NIC's thread, which needs the core.
   bool gives_way_to_nic() const;
   /// Something was called and is not over: chunks, credits or time move it.
   bool pending() const { return on_board_ || !queue_.empty() || !under_way_.empty() || !pairs_.idle(); }

@@ -2,7 +2,7 @@
 // Operations in tiers (protocols/tiers.hpp): a rank's part of each stage, one stage after the other. Here a *message* is what it is on the port of the
 // stage: on the host's board a few cache lines or the mark of an epoch (board_port.hpp), which is twice the operation's number, and
 // one more in the last stage; between hosts a chunk of the operation's own epoch (channel_state.hpp). Either carries the fingerprint of
-// the whole operation, so who calls something else is found out in whatever stage it meets another rank.
+// the whole operation, so a rank that calls something else is found out in whatever stage it meets another rank.
 
 #include <new>
 

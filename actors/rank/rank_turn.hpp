@@ -55,7 +55,7 @@ bool rank_cell::transit(Step&& step) noexcept {
 }
 
 /// While it lives, ranks that hear of something on this thread are visited at its end, by this thread, in place of waking another one for each: where
-/// there are no more cores than ranks such a thread would only take somebody else's. What is copied then is still in this core's cache.
+/// there are no more cores than ranks such a thread would only take somebody else's. Its data are still in this core's cache then.
 class rank_cell::visits {
 public:
   explicit visits(const rank_cell& from) : outer_(calling_thread.visits) {
@@ -94,7 +94,7 @@ private:
 }
 
 /// As end_turn(), where this turn has not changed that the rank is at rest: nothing is left, and nobody is to be told. The store is plain where
-/// whoever leaves an urgent message orders it (call_has_ended()): a read-modify-write would wait for what the call has written to others.
+/// the sender of an urgent message orders it (call_has_ended()): a read-modify-write would wait for what the call has written to others.
 [[gnu::always_inline]] inline void rank_cell::end_turn_at_rest() noexcept {
   if (has_barrier_.load(std::memory_order_relaxed)) {
     held_.store(holder::nobody, std::memory_order_release);

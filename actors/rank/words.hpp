@@ -50,7 +50,7 @@ struct quiet_message {
 struct perished_message {
   rank_t rank;
 };
-struct rank_lost_message {  ///< with its process; from whoever watches those
+struct rank_lost_message {  ///< with its process; from the watcher of those
   rank_t rank;
   failure_ptr why;
 };

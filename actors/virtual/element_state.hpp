@@ -20,7 +20,7 @@ inline constexpr std::int64_t end_of_time = std::int64_t{1} << 62;
 /// Serves one message after the other on every unit.
 class fifo_state {
 public:
-  /// What a message gets.
+  /// When a message is served.
   struct passage {
     std::int64_t start = 0;  ///< a unit begins with it; ≥ the head's arrival
     std::int64_t end = 0;    ///< the unit is free again
@@ -61,7 +61,7 @@ private:
 /// A + w. Kept in 2⁻³² picoseconds, rounded down; the error of a completion is below a picosecond for 2³² changes.
 class fair_state {
 public:
-  /// What a message brings, for whoever hears of its departure.
+  /// What a message brings, for the receiver of its departure.
   struct visit {
     std::uint32_t message = 0;
     std::uint16_t hop = 0;  ///< of its way
@@ -89,7 +89,7 @@ public:
   }
   bool empty() const { return members_.empty(); }
   std::size_t size() const { return members_.size(); }
-  /// Who is done next, and when, if nobody joins before. Ties: who joined first. @pre not empty
+  /// The member that is done next, and when, if none joins before. Ties: the one that joined first. @pre not empty
   departure next() const {
     const member& first = members_.front();
     return {time_of(first.done_at, size()), first.joined_at, {first.message, first.hop, first.tail}};

@@ -153,7 +153,7 @@ void max_min_state::for_members(index on, Do&& what) {
   members.resize(kept);
 }
 
-/// Its element serves it from now on. What it has of the others is the caller's to say. @pre advance(by)
+/// Its element serves it from now on. The caller sets what it has of the others. @pre advance(by)
 void max_min_state::hold(index at, index by, double left) {
   flow& f = flows_[at];
   f.bottleneck = by;
@@ -203,7 +203,7 @@ void max_min_state::leave(index at) {
     share& s = shares_[k];
     if (k != by) s.rest += rate, ++s.changes;
     if (--e.count == 0) e.members.clear();
-    // What it leaves is for those that this element holds; if there are none, nobody gains.
+    // The share that it leaves is for those that this element holds; if there are none, nobody gains.
     if (s.weight > 0 && !e.is_freed) e.is_freed = true, freed_.push_back(k);
   }
   free_ways_[f.hops].push_back(f.first);
@@ -234,7 +234,7 @@ void max_min_state::sift_down(std::vector<held_flow>& held, std::size_t at, cons
 
 // -- ends -------------------------------------------------------------------------------------------------------------
 
-/// What it has served until now.
+/// Counts the bytes that it has served until now.
 void max_min_state::advance(index at) {
   element& e = elements_[at];
   const std::int64_t passed = now_ - e.since;
@@ -365,7 +365,7 @@ void max_min_state::settle(std::int64_t now) {
   freed_.clear();
 }
 
-/// What others have of it has changed, or what it holds.
+/// The others' share of it has changed, or those that it holds.
 void max_min_state::touch(index at) {
   share& s = shares_[at];
   if (s.is == state::idle) {

@@ -46,7 +46,7 @@ public:
   void settle(std::int64_t now);
   /// When the next flow is done if none joins before, `never` if there is none. @pre nobody is unsettled, else it may be too late
   std::int64_t next();
-  /// Removes a flow that is done by `now`; `none` if there is no more. Ties: who joined first.
+  /// Removes a flow that is done by `now`; `none` if there is no more. Ties: the one that joined first.
   index take_done(std::int64_t now);
 
   double rate(index flow) const {

@@ -91,7 +91,7 @@ void recorder::synchronised(rank_t rank, std::int32_t lane, rank_t last, std::in
   virtual_span s;
   s.actor = rank, s.kind = span_kind::sync, s.lane = lane, s.begin = since, s.end = end;
   span(s);
-  last_of(rank, lane) = last_of(last, lane);  // whoever came last is what all waited for
+  last_of(rank, lane) = last_of(last, lane);  // all waited for the one that came last
 }
 
 void recorder::finished(rank_t rank, std::int64_t) {

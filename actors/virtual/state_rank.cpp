@@ -370,7 +370,7 @@ bool state_rank::begin_work(const operation_key&, int channel, int lane, const i
   try {
     return virtual_rank::begin_work(channel, lane, brief_instruction{i}, lacked);
   } catch (...) {
-    // What the modelled hardware cannot do is no failure of the operation: the run ends.
+    // If the modelled hardware cannot do something, that is no failure of the operation: the run ends.
     if (!with_.failure) with_.failure = std::current_exception();
     return false;
   }

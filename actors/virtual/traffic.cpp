@@ -168,7 +168,7 @@ void traffic::begin_access(std::uint32_t part_number, rank_t rank, std::int32_t 
   m.connection = by;
   if (!choices_.empty()) taken_[index] = fixed_way;
   m.access = lane;
-  // Whose it is: L2 has no rank, and an end of the connection may be L2.
+  // The owner's number: L2 has no rank, and an end of the connection may be L2.
   m.number = static_cast<std::uint32_t>(parts_[part_number].first_rank) + static_cast<std::uint32_t>(rank);
   m.behind = delays_of(connections_[by]).latency - passed;
   if (connections_[by].hops == 0) arrive(m, index);
@@ -521,7 +521,7 @@ void traffic::begin_flow(std::uint32_t index) {
   plan_flows();
 }
 
-/// Ends come before shares: whoever comes or goes at one time is settled together, in the event behind those of that time.
+/// Ends come before shares: all that come or go at one time are settled together, in the event behind those of that time.
 void traffic::on_flows() {
   const std::int64_t now = time_.now();
   if (flows_due_ <= now) flows_due_ = max_min_state::never;
@@ -560,7 +560,7 @@ std::vector<element_use> traffic::use() const {
   for (std::size_t i = 0; i < fair_.size(); ++i)  // nobody came after it
     if (const only_one& last = fair_[i].only; last.who.message != no_message)
       all[i].busy_ps += last.due - last.joined_at;
-  // Whoever is before it all did the same. A way may go down in the numbers of its elements.
+  // All connections before it did the same. A way may go down in the numbers of its elements.
   for (const connection& c : connections_)
     for (std::uint32_t h = 1; h < c.hops; ++h)
       if (marks_[static_cast<std::size_t>(way_of(c)[h])].shadow != 0)

@@ -102,7 +102,7 @@ public:
   virtual void handle(loss_event) = 0;
   virtual void handle(word_event) = 0;
 
-  /// A message comes in `n` events or so. What is touched then is fetched in steps, each of which needs what the one before fetched.
+  /// A message comes in `n` events or so. The memory that it touches then is prefetched in steps, each of which needs what the one before fetched.
   void expect(arrival_event e, int n) {
     if (n == virtual_scheduler::farthest_look) fetch_lines(this, 3);
     else if (n < 6) expect_arrival(e.message, n);
@@ -113,7 +113,7 @@ protected:
   ~rank_events() = default;
 };
 
-/// Who sits at a rank's place and gets its events: a state, by calls, or an actor of CAF's. Refers to it, and owns nothing.
+/// The receiver of a rank's events: a state, by calls, or an actor of CAF's. Refers to it, and owns nothing.
 class rank_address {
 public:
   rank_address() = default;
@@ -176,7 +176,7 @@ struct virtual_message {
 
 class traffic {
 public:
-  /// @pre the hardware, and who is told, outlive it; at most one of them is not null
+  /// @pre the hardware, and the receivers, outlive it; at most one of them is not null
   traffic(const hardware& on, virtual_scheduler& time, recorder* record, element_watcher* watcher = nullptr);
   ~traffic();
 
@@ -188,7 +188,7 @@ public:
   /// Single messages between these pairs of ranks, on one lane. @pre `on` outlives the traffic; sorted, each pair once
   std::uint32_t add(const std::vector<std::pair<rank_t, rank_t>>& pairs, const hardware& on,
                     const protocol_costs& protocol);
-  /// Who is first of those at one time: matters where queues or ranks take what came first. If not, fair elements may cost fewer events.
+  /// The order of those at one time: it matters where queues or ranks take what came first. If not, fair elements may cost fewer events.
   enum class ties : std::uint8_t { matter, are_free };
   void set_up(ties between = ties::matter);
   /// A part of the same connections, with messages of its own: the same call once more, while the first is under way. Also after
@@ -198,7 +198,7 @@ public:
 
   // -- ranks --
 
-  std::vector<rank_address> ranks;  ///< of all parts, one part after the other; set by whoever makes them
+  std::vector<rank_address> ranks;  ///< of all parts, one part after the other; set by their maker
   /// Where a part's ranks begin there.
   std::size_t first_rank(std::uint32_t part) const { return parts_[part].first_rank; }
 
@@ -246,7 +246,7 @@ public:
 
   // -- switches that reduce (score.hpp, "Switches") --
 
-  /// Whose lanes and cells are a part's. The numbers of switches are those of the score.
+  /// The switches that own a part's lanes and cells. Their numbers are those of the score.
   const seat_map& seats(std::uint32_t part) const { return *parts_[part].seats; }
   /// Number of a score's switch in the hardware.
   int switch_of(std::uint32_t part, std::int32_t which) const {
@@ -330,7 +330,7 @@ private:
     bool operator==(const way_delays&) const = default;
   };
   /// The only message that an element serves. When it will depart if nobody joins it is known from the beginning. If it is the only one on all
-  /// elements that serve it, so is its arrival, which is told (`told`): its departures are nobody's business then, and whoever comes later finds
+  /// elements that serve it, so is its arrival, which is told (`told`): its departures are nobody's business then, and a later one finds
   /// that they are over, or makes the arrival early.
   struct only_one {
     std::int64_t joined_at = 0, due = 0;

@@ -234,7 +234,7 @@ void traffic::find_switches(part& p, const score& notes) const {
   }
 }
 
-/// A message between a rank and a lane of a switch. What reaches the switch is no hop of the protocol, which has no software there.
+/// A message between a rank and a lane of a switch. The way to the switch is no hop of the protocol, which has no software there.
 bool traffic::route_by_switch(const part& p, const connection& c, std::vector<element_index>& way) const {
   if (p.seats->empty()) return false;
   const auto lane = static_cast<std::size_t>(c.lane % p.lanes);

@@ -68,7 +68,7 @@ struct element_recording {
     std::int64_t bytes = 0;  ///< on the wire
   };
   std::vector<bool> of;        ///< by element: is it wanted?
-  std::size_t most = 500'000;  ///< more are dropped, and `complete` says so
+  std::size_t most = 500'000;  ///< more are dropped, and `complete` is false
   bool complete = true;
   std::vector<stretch> stretches;  ///< in the order in which they began to be known; not sorted by time
 };

@@ -42,7 +42,7 @@ void virtual_parts::performed(rank_t rank, std::int32_t lane) {
   const std::size_t own = static_cast<std::size_t>(lane) % lane_count_;
   lane_state& l = d.lanes[static_cast<std::size_t>(lane)];
   ++l.performed;
-  // What a step brings is complete with its last slice.
+  // The data of a step are complete with its last slice.
   const std::size_t steps = notes_.players[static_cast<std::size_t>(rank)].lanes[own].size();
   const auto last = [&](const arrival& a) {
     return order_.index_of(steps, {static_cast<std::size_t>(a.index), order_.slices - 1});

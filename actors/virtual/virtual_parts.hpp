@@ -3,7 +3,7 @@
 // The pieces of a partitioned collective in virtual time: which of them each rank's caller has made ready, which lanes wait for one, and when
 // pieces of the output have arrived. A collective without one of these has all of its input from the beginning.
 //
-// Owner: the collective's virtual_communicator. Told by its ranks (await, performed) and by whoever replays their callers (make_ready).
+// Owner: the collective's virtual_communicator. Told by its ranks (await, performed) and by the replay of their callers (make_ready).
 
 #include <cstddef>
 #include <cstdint>

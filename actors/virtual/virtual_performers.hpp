@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The ranks of one collective in virtual time, whoever performs them: made, looked after, and judged when the clock has stopped. One run
+// The ranks of one collective in virtual time, states or players: made, looked after, and judged when the clock has stopped. One run
 // (virtual_run.cpp) has one of these, a run of several jobs (virtual_jobs.cpp) one for every call under way.
 
 #include <cstdint>

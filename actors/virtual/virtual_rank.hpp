@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// One rank in virtual time: when it begins, what its steps cost, when it has finished. Who performs the steps is left to
+// One rank in virtual time: when it begins, what its steps cost, when it has finished. The steps themselves are performed by
 // `state_rank` (the states of a real run) and `player` (only their times).
 //
 // Owner: the thread that runs the scheduler. Nobody but the clock sends to a rank, so it is told by calls (virtual_scheduler.hpp). What may
@@ -12,7 +12,7 @@
 //   compute(block)     a block of the computation beside the collective has ended
 //   loss               its process ends, or stops: it does nothing from then on (only state_rank)
 //   word(number)       what another one has said, after a loss (only state_rank)
-// What takes no time (credits, what a state says to the membership) is no event: whoever hears of it does so before the next event, in
+// A word that takes no time (credits, a state's words to the membership) is no event: its receiver hears of it before the next event, in
 // the order in which it was said (virtual_communicator::settle).
 
 #include <cstddef>

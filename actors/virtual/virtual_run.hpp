@@ -72,9 +72,9 @@ struct virtual_queue {
   std::int64_t begin = 0, end = 0;
 };
 
-/// What a run is asked to remember. Costs about 60–100 bytes a step and element passed: not for millions of steps.
+/// The records that a run is asked to keep. Costs about 60–100 bytes a step and element passed: not for millions of steps.
 struct virtual_recording {
-  std::size_t most = 2'000'000;  ///< spans; more are dropped, and `complete` says so
+  std::size_t most = 2'000'000;  ///< spans; more are dropped, and `complete` is false
   bool complete = true;
   std::vector<virtual_span> spans;    ///< in the order in which they began to be known; not sorted by time
   std::vector<virtual_move> moves;    ///< by flow
@@ -88,7 +88,7 @@ enum class payload : std::uint8_t {
   real,  ///< the bytes are moved and reduced by the same kernels as in a real run
 };
 
-/// Who performs the ranks' parts.
+/// What performs the ranks' parts.
 enum class performed_by : std::uint8_t {
   automatic,  ///< the states, unless the run is so large that they would cost too much time and memory
   states,     ///< the ranks', channels' and membership's states of a real run

@@ -88,7 +88,7 @@ bool virtual_scheduler::step() {
   if (events_due_.empty()) return false;
   const auto [time, what] = events_due_.pop();
   now_ = time;
-  if (time >= end_of_time) return false;  // what is left is never done; whoever ran it sees that from now()
+  if (time >= end_of_time) return false;  // what is left is never done; the caller of run() sees that from now()
   ++events_;
   note(what);
   if (looks_ahead_)
@@ -102,7 +102,7 @@ bool virtual_scheduler::step() {
 
 caf::actor_clock& virtual_scheduler::clock() noexcept { return *clock_; }
 
-/// What is still due is dropped; actors that are ready handle what they have, and die with their last reference.
+/// Timeouts that are still due are dropped; actors that are ready handle what they have, and die with their last reference.
 void virtual_scheduler::stop() {
   if (stopped_) return;
   run_ready();

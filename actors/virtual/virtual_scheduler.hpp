@@ -75,7 +75,7 @@ public:
         [](const event& due, caf_context*) { static_cast<State*>(due.to)->handle(message_of<Message>(due)); }, expect};
     push<Message>(time, &to, number, what, how);
   }
-  /// The same for whoever knows how: `to` is a handle that leads to either (traffic.hpp, rank_address).
+  /// The same for callers that know how: `to` is a handle that leads to either (traffic.hpp, rank_address).
   template <class Handle, class Message>
     requires requires(virtual_scheduler& time, const Handle& to, const Message& what) {
       to.later(time, time_type{}, what);

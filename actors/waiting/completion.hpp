@@ -21,14 +21,14 @@ public:
   /// @pre done(). Null: success.
   const failure_ptr& why() const noexcept { return why_; }
 
-  /// The callbacks run on the completing thread, an actor's turn: they must be short, and must not wait. What they throw is
+  /// The callbacks run on the completing thread, an actor's turn: they must be short, and must not wait. An exception of theirs is
   /// dropped: the operation is over, nobody is left to tell, and the actor has other operations to serve.
   void complete(failure_ptr why) {
     std::vector<std::function<void()>> callbacks;
     const void* sleeper = nullptr;
     {
       // Uncontended unless somebody registers at this very moment. Waiters are woken under the lock because it is what keeps their parkers
-      // alive; but the system call for the last one, nearly always the only one, comes after it: who wakes takes the lock first thing.
+      // alive; but the system call for the last one, nearly always the only one, comes after it: a thread that wakes takes the lock first thing.
       const std::lock_guard lock(mutex_);
       if (done_.load(std::memory_order_relaxed)) return;
       why_ = std::move(why);

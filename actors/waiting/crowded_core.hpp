@@ -3,8 +3,8 @@
 // Whether other threads want the core on which this one waits, also those of other processes that it knows nothing of.
 //
 // The system counts how often it gave the core of a thread that could have gone on to another one: at the end of its time, or because it yielded
-// and somebody else was there. One such time may have been a thread that is gone again, so who waits yields once, and looks whether that counts, too. While others are
-// there, who yields goes on to find that out, and when they are gone, it finds that, too.
+// and somebody else was there. One such time may have been a thread that is gone again, so a waiting thread yields once, and looks whether that counts, too. While others are
+// there, a thread that yields goes on to find that out, and when they are gone, it finds that, too.
 
 #include <chrono>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The system calls by which threads sleep until a word changes. Whatever sleeps by them (parking.hpp, doorbell.hpp, the slot board) says in which order
-// who sleeps and who wakes look at what.
+// what a sleeper and its waker look at.
 
 #include <atomic>
 #include <cerrno>
@@ -21,7 +21,7 @@ using steady_time = std::chrono::steady_clock::time_point;
 /// A deadline that never comes.
 inline constexpr steady_time no_deadline = steady_time::max();
 
-/// Whose threads sleep at a word. A futex of one process costs the kernel less.
+/// The threads that may sleep at a word. A futex of one process costs the kernel less.
 enum class futex_of : int { this_process = FUTEX_PRIVATE_FLAG, all_processes = 0 };
 
 /// Wakes the threads sleeping on `address`. The word is not read: the address may already belong to something else, in which

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Waits that nobody ends by waking: for what another thread or process is about to do by itself, a few times in a program's life. Who waits on the path of an
-// operation does it by policy.hpp. All sleeps and yields of the engine are in this folder (tests/checks/layers.sh), but those of the lowest locks in memory/ and those that
+// Waits that no other thread ends by waking: for what another thread or process is about to do by itself, a few times in a program's life. Waits on the path of an
+// operation go by policy.hpp. All sleeps and yields of the engine are in this folder (tests/checks/layers.sh), but those of the lowest locks in memory/ and those that
 // wait for a descriptor (poll).
 
 #include <algorithm>

@@ -22,7 +22,7 @@
 /// If P2 sees neither a parked nor a searching thread, P2 precedes S1 in S, hence P1 precedes S2 and the sleeper sees the job.
 /// If P2 sees a parked thread, it removes one from the list and wakes its parker; the parker keeps the wake-up when it comes
 /// before S3 (it is a token, not an event). If P2 sees a searching thread it does nothing; that thread either sees the job, or
-/// leaves `searching` by announcing (S1, then S2 as above), or leaves by finding another job: whoever takes `searching` to zero
+/// leaves `searching` by announcing (S1, then S2 as above), or leaves by finding another job: the thread that takes `searching` to zero
 /// re-checks the queue and wakes the next thread (`stop_search`).
 /// A woken thread inherits the duty: it counts as searching from the moment it is chosen, not from when it runs.
 
@@ -110,7 +110,7 @@ public:
   bool begin_at(int) = delete;
   bool end_at_bell() = delete;
 
-  /// Once, from any thread. What was written before is visible to a thread that has seen `done()`.
+  /// Once, from any thread. A thread that has seen `done()` sees what was written before.
   void complete() noexcept {
     if (state_.exchange(completed, std::memory_order_seq_cst) == parked)
       futex_wake(&state_);  // only the address is used
@@ -122,7 +122,7 @@ public:
   void reset() noexcept { state_.store(empty, std::memory_order_relaxed); }
 };
 
-/// Who sleeps and who searches. Parked threads are kept last in first out: the one that slept last has the warmest cache.
+/// The threads that sleep, and those that search. Parked threads are kept last in first out: the one that slept last has the warmest cache.
 class idle_set {
 public:
   /// A thread's entry while it is parked; lives on its stack between `announce` and `retract`.

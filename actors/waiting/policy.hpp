@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // How a thread waits that has nothing else to do, in this order: it *spins* (looks again at once, then with pauses), *yields* its
-// core, *helps* (turns other ranks, runs ready actors), *sleeps*, and is *woken* by whoever makes what it waits for true.
+// core, *helps* (turns other ranks, runs ready actors), *sleeps*, and is *woken* by the thread that makes what it waits for true.
 //
 // Where every waiting thread can have a core of its own, looking is cheapest: a message arrives within a fraction of the time that
-// a sleeper takes to be woken. Where cores are shared, who looks keeps the others from what he waits for, so he yields instead. A
+// a sleeper takes to be woken. Where cores are shared, a thread that looks keeps the others from what it waits for, so it yields instead. A
 // thread that yields stays where it is, though: two that share a core while another one idles would hand it to and fro for tens of
 // milliseconds. One that sleeps is woken on the idle core. So with cores enough nobody yields.
 // Nor does who shares a core for the moment look for long (shared_cores.hpp): he keeps the other from running.
@@ -19,8 +19,8 @@ struct waiting_policy {
   int spin = 4096;     ///< looks, with a pause between after the first few
   int yields = 0;      ///< then, looks with a yield between
   bool spare = false;  ///< there are cores for further threads
-  /// Eight or more share each core, so that some of them sleep in most waits. Then whoever goes to sleep should not make a barrier in all threads,
-  /// which interrupts the other cores (1 to 50 µs, as the machine is). Whoever wakes makes a fence each time instead (10 ns).
+  /// Eight or more share each core, so that some of them sleep in most waits. Then a thread that goes to sleep should not make a barrier in all threads,
+  /// which interrupts the other cores (1 to 50 µs, as the machine is). The waking thread makes a fence each time instead (10 ns).
   bool many_sleep = false;
 };
 
@@ -36,7 +36,7 @@ inline waiting_policy waiting_for(int threads, int cores, int most_spin = 4096) 
   return {std::min(4096, most_spin), 0, threads < cores};
 }
 
-/// How long to look next time, after a wait that was longer than the looks by `slept`. (Not by whether looking sufficed: who is
+/// How long to look next time, after a wait that was longer than the looks by `slept`. (Not by whether looking sufficed: one that is
 /// woken late is looked for late, and then nobody would ever look long enough again.)
 inline int learn_spin(int spin, const waiting_policy& most, std::chrono::nanoseconds slept) {
   return slept < brief_sleep ? most.spin : std::max(spin / 4, std::min(most.spin, eager_looks));
@@ -82,7 +82,7 @@ private:
 /// the other core (a core that is never idle for long looks for no work).
 class nap_course {
 public:
-  /// What is left is taken late by twice that at most, while things are taken.
+  /// The rest is taken late by twice that at most, while things are taken.
   static constexpr std::chrono::nanoseconds shortest = std::chrono::microseconds{50};
   static constexpr std::chrono::nanoseconds longest = std::chrono::milliseconds{2};
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Which threads that wait for each other share a core at the moment, although there would be one for each: another process has the
-// other one, or they have just begun. To look is to keep the other from what one waits for then, for as long as one looks. Who sleeps
+// other one, or they have just begun. A thread that looks keeps the other from doing what it waits for, for as long as it looks. One that sleeps
 // lets it go on at once, and is woken on an idle core if there is one.
 
 #include <atomic>
@@ -42,7 +42,7 @@ public:
   bool is_shared(int me) const { return is_shared(me, threads_); }
   bool is_shared_with_lower(int me) const { return is_shared(me, me); }
   /// The calling thread goes to a core that it may use and where none of the others was seen last. False: there is none, or the system does not
-  /// let it. What it may use stays as it was.
+  /// let it. The cores that it may use stay as they were.
   bool move(int me) {
 #if defined(__linux__)
     cpu_set_t all, others;

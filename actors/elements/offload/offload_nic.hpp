@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A NIC that performs collectives for its hosts: a plain state. No CAF, thread or clock in here: whoever owns it brings the time.
+// A NIC that performs collectives for its hosts: a plain state. No CAF, thread or clock in here: its owner brings the time.
 //
 //   post(posting)        from a host      a rank's descriptors; its memory is the NIC's until the completion
 //   abort(job)           from a host      everything of the job is forgotten, without a completion
@@ -24,7 +24,7 @@
 //
 // Counters. A pulse has one until its receiver has taken it, and receivers take in the order of their sequences: so all counters may be with
 // pulses that are not to be taken yet. A quarter is left for channels that have none; and where none has come back for a while, all do, for those
-// that wait. What was sent with them stays where it is and is taken in its turn, so every time something more gets to its receiver.
+// that wait. Packets that were sent with them stay where they are and are taken in their turn, so every time something more gets to its receiver.
 
 #include <algorithm>
 #include <bitset>

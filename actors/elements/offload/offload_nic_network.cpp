@@ -52,7 +52,7 @@ void offload_nic::early(const offload_packet& p) {
   const std::uint32_t name = name_of(p.job.id, p.on.dest_port);
   const auto before = ended_.find(name);
   if (before != ended_.end() && p.job.epoch <= before->second.epoch) {
-    // What has ended has taken everything, unless it has failed: then the sender's host hears of it.
+    // An operation that has ended has taken everything, unless it has failed: then the sender's host hears of it.
     const bool failed = p.job.epoch == before->second.epoch && !before->second.well;
     if (!failed) responses_.push_back({p.job, p.on, p.number + 1, false});
     return;
@@ -126,7 +126,7 @@ void offload_nic::respond(const offload_response& came, picoseconds now) {
     wake(*r);  // a credit, or its end
   }
   c->deadline = c->waits_for_response() ? now + c->silence : picoseconds{0};
-  // What it sends next is still to come, perhaps by way of those that wait for a counter.
+  // The channel has nothing left to send for now; its counters go to others that wait for one.
   if (!c->waits_for_response() && c->what_next(config_.window, config_.pulses) == outgoing_channel::next::nothing)
     give_back(released(c, c->let_go()), now);
   activate(c);
@@ -225,7 +225,7 @@ int offload_nic::released(const out_ref& c, int back) {
   return back;
 }
 
-/// Whoever waits for a counter gets one of those that have come back, in the order of asking.
+/// Units that wait for a counter get those that have come back, in the order of asking.
 void offload_nic::give_back(int counters, picoseconds now) {
   if (counters == 0) return;
   counters_ -= counters;

@@ -5,7 +5,7 @@
 // A message refers to memory that stays as it is until its last packet was taken, so what is lost or refused can be sent again from there.
 // Packets are sent and taken in order: `sent` and `taken` count those of the whole channel.
 //
-// Whoever had to send again goes on with one packet under way, and with one more for each that is taken, up to the window: a receiver that
+// A sender that had to send again goes on with one packet under way, and with one more for each that is taken, up to the window: a receiver that
 // refuses packets has no room.
 //
 // A message that is cut into pulses needs a counter for each pulse under way, from before its first packet is sent until the response to
@@ -84,7 +84,7 @@ public:
     for (; !pulse_ends_.empty() && pulse_ends_.front() <= taken_; ++back) pulse_ends_.pop_front();
     return back;
   }
-  /// What was not taken is sent again. Returns how many counters come back: all.
+  /// Packets that were not taken are sent again. Returns how many counters come back: all.
   int rewind() {
     sent_ = taken_;
     allowed_ = 1;

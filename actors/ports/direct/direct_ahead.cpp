@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operations with a root, of blocks that differ in size, which may run ahead: whoever only gives does not wait for who takes.
+// Operations with a root, of blocks that differ in size, which may run ahead: a rank that only gives does not wait for those that take.
 //
 //   gather    A rank whose block is small brings a copy (snapshots.hpp), and leaves. Another one comes, and its block is copied from its
 //             buffer: by itself, if the root is here, and by the root, unit by unit. The root takes the copies that are brought.
-//             Every other rank's block is a share of the root's `left`; whoever finishes the last one says `over`, for which those wait that
+//             Every other rank's block is a share of the root's `left`; the rank that finishes the last one sets `over`, for which those wait that
 //             came with their buffers. If all have brought copies, nobody waits for it, and nobody says it. The root looks at one after the
 //             other; while it sleeps it is woken by the one that it lacks (awaited()), and finds what the others behind it have left it to do.
 //   scatter   A root whose blocks are small together brings a copy of all, and leaves; the others each take theirs. Another root comes, and
 //             everything is as where nobody may run ahead: so a rank that finds no copy comes, too, and looks for what the root does.
 //
 // What a rank gets is what its peer had for it in this operation, or a mismatch: the copy has its giver's fingerprint and the sizes of its
-// blocks. Who gives finds out later (calls_ahead.hpp).
+// blocks. The giver hears of a mismatch later (calls_ahead.hpp).
 
 #include <algorithm>
 #include <cstring>
@@ -39,7 +39,7 @@ bool direct_performer::look_for(Seen&& seen) const {
   return false;
 }
 
-/// Whoever only gives may leave when it has brought it. The same answer at all ranks. @pre some of them bring copies
+/// A rank that only gives may leave when it has brought its copy. The same answer at all ranks. @pre some of them bring copies
 bool direct_performer::gives_in_advance() const {
   const root_role rooted = traits_of(code_->what).root;
   return rooted == root_role::source || (rooted == root_role::sink && code_->by_source);
@@ -78,7 +78,7 @@ bool direct_performer::copy_own() const {
 // -- scatter ----------------------------------------------------------------------------------------------------------
 
 direct_performer::status direct_performer::hand_out() {
-  // Who is ahead by all places has one again soon.
+  // A root whose copies are all still in use is ahead of the others; one of them comes free soon.
   if (fit_->small && look_for([&] { return bring(); })) {
     if (!copy_own()) return differs(rank_);
     tell_all();
@@ -129,7 +129,7 @@ direct_performer::status direct_performer::hand_in() {
     phase_ = phase::working;
   }
   if (phase_ == phase::working) {
-    // What the system would have to copy there the root copies itself, from where this rank has said that its block lies.
+    // Where the system would have to copy, the root copies itself, from the place of this rank's block.
     const bool near = buffers_[static_cast<std::size_t>(root)].output_near;
     if (near && !work_with(root, rank_)) return differs(root);
     phase_ = phase::leaving;

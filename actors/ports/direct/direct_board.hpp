@@ -6,48 +6,48 @@
 // An operation of number e, as rank r's performer sees it; mark(e) = 2·(e + 1):
 //   come     `here` := away, `open` := (e, units of the own body), addresses, lists and fingerprint, then `here` := mark(e); of many ranks,
 //            add one to `came`
-//   meet     wait until `came` says that all have come to e; whoever adds the last one sees it at once. See that every `here` is
+//   meet     wait until `came` says that all have come to e; the rank that adds the last one sees it at once. See that every `here` is
 //            mark(e), take the addresses and compare fingerprints, and look at `here` again: a rank that gave up, or that has left e
 //            because others ended it, may be coming to a later operation meanwhile
 //   work     `touching` := mark(e), look that every `here` is still mark(e); claim units — each rank begins with another body — and
 //            perform them; `touching` := 0
-//   leave    when `over` = mark(e), which whoever finished the last unit has set; at once also for a rank that did not meet all before
+//   leave    when `over` = mark(e), which the rank that finished the last unit has set; at once also for a rank that did not meet all before
 //            others had done everything and left
 //   give up  (only when the operation has failed) `here` := mark(e) | 1, wait until nobody's `touching` is mark(e)
 //
 // Why nothing is read or written that is not there any more:
-//   1. Whoever touches a buffer has `touching` = mark(e), and after setting it has seen every `here` = mark(e).
+//   1. A rank that touches a buffer has `touching` = mark(e), and after setting it has seen every `here` = mark(e).
 //   2. A rank that gives up changes `here` and then looks at every `touching`. These four accesses are sequentially consistent, so either
 //      the worker sees the change and touches nothing, or the rank sees the worker and waits for it. A worker looks at
 //      `gave_up` before every unit, so the wait is seldom longer than one.
 //   3. A rank that leaves has seen `over` = mark(e): every unit was finished, and none is claimed twice or again: a claim is a
 //      compare-and-swap of `open`, which names e. (The number there has 48 bits; it repeats after more operations than one claim can last.)
 //   4. Where blocks differ in size, a rank's lists say how its buffers lie. They are read only for a unit that is claimed and not finished,
-//      so the operation is not over then, and by who is `touching`, so nobody has given up: they are there as the buffers are.
-// `came` only says when it is worth while to look: where hundreds of ranks share few cores, whoever comes last does everything, and looks at
+//      so the operation is not over then, and a rank is `touching`, so nobody has given up: they are there as the buffers are.
+// `came` only says when it is worth while to look: where hundreds of ranks share few cores, the last one that comes does everything, and looks at
 // every rank's words once; all others look at `came` and `over`. It counts for the latest operation that anybody has come to. If all come to e,
-// nobody can have gone on to a later one before the last has added itself: e was not over, and who gives it up does not stay.
+// nobody can have gone on to a later one before the last has added itself: e was not over, and a rank that gives it up does not stay.
 // A few ranks look at the ranks' words themselves: `here` is stored and looked at in one order, so the last to come sees all, too, and one more
 // line that all write would cost them more than it saves.
-// If the two ends of a block count it differently, whoever finds that leaves the unit unfinished, so the operation cannot end, and says so
-// in `at_odds`.
+// If the two ends of a block count it differently, the rank that finds that leaves the unit unfinished, so that the operation cannot end, and
+// sets `at_odds`.
 // How many units a body has need be known to its owner only: each body that has work has the same share in `left`, and its units share
 // that. A rank whose body has none only lends its buffers, and its time.
 // `over` says e only if every rank came to e. So it cannot pass a rank by: no later operation ends without that rank. Numbers may be
 // left out, and ranks that gave operations up may be any number of them apart.
 //
 // Where every rank's input is so little that it has brought a copy (snapshots.hpp), nobody touches another's buffers: no unit is claimed, and
-// `over` stays as it is. Whoever has seen all ranks' marks there takes what is for it, and leaves.
-// Of operations that may run ahead (direct_ahead.cpp) whoever gives a copy leaves at once, so ranks may be at different ones. There a rank
+// `over` stays as it is. A rank that has seen all ranks' marks there takes its share of the copies, and leaves.
+// Of operations that may run ahead (direct_ahead.cpp) a rank that gives a copy leaves at once, so ranks may be at different ones. There a rank
 // touches its own buffers and one other rank's, whose `here` it looks at instead of everybody's. `over` still says e only if every rank came
 // to e, and a rank that waits for it holds up every later operation that ends with `over`: each of those needs what that rank has, or all.
 //
-// Between processes the addresses are the owner's. What lies in memory that all map (host_segment.hpp) is worked on as if it were here. What does not,
-// a rank copies there before it comes, as far as others read it, to its staging buffer (direct_staging.hpp), if that is worth it, and says that instead; so it does
+// Between processes the addresses are the owner's. Buffers in memory that all map (host_segment.hpp) are worked on as if they were here. Others
+// the owner copies before it comes, as far as others read them, to its staging buffer (direct_staging.hpp), if that is worth it, and gives that address instead; so it does
 // with an output that others write, and copies that back when the operation is over. A staging buffer is the rank's again when its buffers are, by the rules above. Where all
 // steps are copies from inputs to outputs, each rank performs those to its own output, alone, if they are much or staging buffers are not worth it, and not all buffers are mapped by all: `left_alone` counts the
 // ranks that have not, in place of `left`. Everything else the system copies (process_memory): a unit is performed in pieces that
-// are read, worked on here and written back (direct_between.cpp). Lists lie beside the words, copied, and are copied again by who meets the rank. A process
+// are read, worked on here and written back (direct_between.cpp). Lists lie beside the words, copied, and are copied again by the ranks that meet this one. A process
 // that ends touches nothing any more, so nobody waits for its `touching`; one that is stopped while it touches what a rank is about to take
 // back is ended, since nothing else would keep it from writing later.
 //
@@ -73,7 +73,7 @@ public:
   struct rank_words {
     // Read by everybody once an operation, written by the rank.
     alignas(128) std::atomic<std::uint64_t> here{0};
-    // Stored with release and loaded with acquire: who meets a later operation's value sees that `here` has changed.
+    // Stored with release and loaded with acquire: a rank that meets a later operation's value sees that `here` has changed.
     std::atomic<std::uint64_t> fingerprint{0};
     std::atomic<std::byte*> input{nullptr}, output{nullptr}, scratch{nullptr};
     std::atomic<double> factor{0};                   ///< of its input, see sum_handling
@@ -84,7 +84,7 @@ public:
     relative<std::atomic<std::uint64_t>> listed;
     /// Written by the rank's performer, read by ranks that give up.
     alignas(128) std::atomic<std::uint64_t> touching{0};
-    /// Number, and units of the rank's body that nobody has claimed; written by who claims.
+    /// Number, and units of the rank's body that nobody has claimed; written by the ranks that claim.
     alignas(128) std::atomic<std::uint64_t> open{0};
     std::atomic<std::uint32_t> units{0};  ///< that the body was cut into
     /// As the board's, of operations that may run ahead, of which this rank is the root: others may begin with the next one before this is
@@ -169,7 +169,7 @@ public:
   std::atomic<std::uint64_t>& over;      ///< mark of the last operation that was performed by all
   std::atomic<std::uint64_t>&
       at_odds;  ///< of the last one in which two ranks counted a block differently; beside `over`
-  /// Of the last one that a rank gave up. With what nobody ever writes, since who works looks at it again and again.
+  /// Of the last one that a rank gave up. With what nobody ever writes, since a worker looks at it again and again.
   std::atomic<std::uint64_t>& gave_up;
 
   static constexpr std::size_t listed_bytes(int ranks) {

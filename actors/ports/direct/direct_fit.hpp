@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What the sizes of a call make of its program, and of the copy that its rank may bring. Kept with the call: a repetition finds it made.
+// A call's program fitted to its sizes, and the copy that its rank may bring. Kept with the call: a repetition finds it made.
 
 #include <array>
 #include <cstddef>

@@ -23,7 +23,7 @@ int cores() {
   return found;
 }
 
-/// Which body to begin with, of those at work. Where ranks share cores, whoever happens to run works for all; beginning at a place that
+/// Which body to begin with, of those at work. Where ranks share cores, any rank that runs works for all; beginning at a place that
 /// belongs to the core, it finds in the core's cache what was worked on there last time, if it is much.
 std::size_t first_body(rank_t rank, int ranks, std::size_t bodies, bool much) {
 #if defined(__linux__)
@@ -134,7 +134,7 @@ direct_performer::status direct_performer::meet(rank_t which) {
   all_shared_ = all_shared_ && shared;
   if (which == rank_) buffers_[static_cast<std::size_t>(which)] = of_bodies_;
   else if (others_ != nullptr) map_what_is_shared(which);
-  // What was read of this rank's own lists lies where the next call's will; it knows them itself.
+  // This rank knows its own lists; the words that it would read here are overwritten by its next call.
   if (!sizes().equal() && which != rank_) fit_->sizes.learn(which, lists);
   return status::performed;
 }
@@ -158,7 +158,7 @@ direct_performer::status direct_performer::advance() {
     come();
   }
   if (phase_ == phase::meeting) {
-    // Whoever came after this rank may have done everything, and be at the next operation by now.
+    // Ranks that came after this one may have done everything, and be at the next operation by now.
     if (meeting_place().counts() && is_over()) return leave();
     if (all_brought_) {
       const status s = meet_with_snapshots();
@@ -229,7 +229,7 @@ std::vector<lane_wait> direct_performer::waits() const {
 
 // -- snapshots --------------------------------------------------------------------------------------------------------
 
-/// What follows from the program and its new sizes.
+/// Derives from the program and its new sizes what the performer needs.
 void direct_performer::prepare() {
   fit_->scratch_bytes = sizes().scratch_bytes();
   const bool some_bring = !sizes().equal() && !code_->copies.empty() && meeting_place().brought.offered() &&
@@ -436,9 +436,9 @@ bool direct_performer::work_on(rank_t body, std::size_t& done) {
   return true;
 }
 
-/// Takes shares from those that are left. Whoever takes the last ones ends the operation.
+/// Takes shares from those that are left. The rank that takes the last ones ends the operation.
 void direct_performer::finished(std::size_t shares, std::atomic<std::size_t>& left) const {
-  // Release what was written here, acquire what others wrote, for whoever sees `over`.
+  // Release what was written here, acquire what others wrote, for the ranks that see `over`.
   if (shares == 0 || left.fetch_sub(shares, std::memory_order_acq_rel) != shares) return;
   meeting_place().over.store(mark_, std::memory_order_release);
   tell_all();
@@ -468,7 +468,7 @@ void direct_performer::put_own_first(std::span<const cell_range> outputs) {
   if (own != outputs.end()) std::swap(out_[0], out_[static_cast<std::size_t>(own - outputs.begin())]);
 }
 
-/// Of a fold into these. What others read after the last operation is in their cores' caches.
+/// Of a fold into these. Outputs that others read after the last operation are in their cores' caches.
 store_hint direct_performer::stores_to(std::span<const cell_range> outputs) const {
   const store_hint hint = sizes().stores();
   const bool own = std::ranges::find(outputs, rank_, &cell_range::owner) != outputs.end();

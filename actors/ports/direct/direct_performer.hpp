@@ -47,7 +47,7 @@ public:
   bool idle() const override { return phase_ == phase::none; }
   bool together() const override { return phase_ > phase::at_odds && !ahead_; }
   std::vector<lane_wait> waits() const override;
-  /// Whoever finishes the last unit wakes everybody.
+  /// The rank that finishes the last unit wakes all others.
   void announce(slot_board::sleep& to) const override { to.announce(rank_, awaited()); }
   std::size_t steps_taken() const override {
     return static_cast<std::size_t>(met_) + worked_ + (phase_ > phase::coming ? 1 : 0);
@@ -56,7 +56,7 @@ public:
 private:
   /// A sleeper that is woken takes some 10 µs to come; less work than this is done by then. And less is in nobody's cache for long.
   static constexpr std::size_t much_bytes = 1024 * 1024;
-  /// Who brings more between processes has it in its staging buffer as well: another rank may bring nothing, and then all work on the buffers.
+  /// Between processes a rank that brings more than this has it in its staging buffer as well: if another rank brings nothing, all work on the buffers.
   static constexpr std::size_t little_bytes = 1024;
   enum class phase : std::uint8_t { none, coming, meeting, at_odds, working, leaving };
   struct buffers {
@@ -118,7 +118,7 @@ private:
   // direct_ahead.cpp
   bool gives_in_advance() const;
   bool has_brought(rank_t which) const;
-  /// Whose message moves this rank; slot_board::anybody: more than one's.
+  /// The rank whose message moves this one; slot_board::anybody: more than one may.
   rank_t awaited() const;
   bool lacks(rank_t which) const;
   status advance_ahead();
@@ -192,7 +192,7 @@ private:
   std::uint64_t all_finished_ = 0;                 ///< all ranks are known to have finished all operations before
   bool all_brought_ = false;                       ///< so have the ranks met so far
   rank_t met_ = 0;                                 ///< all ranks before it are here
-  bool ahead_ = false;                             ///< whoever only gives may leave at once
+  bool ahead_ = false;                             ///< a rank that only gives may leave at once
   bool lent_ = false;                              ///< the root has seen a rank that waits for `over`
   std::size_t taken_ = 0;  ///< blocks that the root has taken from copies, and not counted as finished
   datatype type_ = datatype::u8;

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What little a rank has to give, copied to where all ranks of a direct board can read it when it comes. If every rank's input is here,
-// nobody works on another's buffers: who has seen all ranks come copies what is for him and leaves at once, instead of waiting until all
+// Copies of short inputs, which a rank brings when it comes to where all ranks of a direct board can read them. If every rank's input is here,
+// nobody works on another's buffers: a rank that has seen all come copies its own share and leaves at once, instead of waiting until all
 // have done so (direct_board.hpp says how ranks meet).
 //
 // For operations that only move blocks whose sizes the ranks know in part. That the two ends of every block count it alike is seen by all
 // or none: each rank adds a hash of every block that it expects, and subtracts one of every block that it has; the sum over all ranks, its
 // *balance*, is 0 if they agree (else only by a chance of 2⁻⁶⁴). If not, they work on each other's buffers as if nothing were here, and find
-// out who is at odds.
+// out which ranks are at odds.
 //
 // Each rank has some places, used in turn, and annexes for what is longer. It writes to one only when all ranks have finished the operation
-// whose data were there. A place says by the operation's mark whose data it holds, so who looks late, when the first have left, still finds
-// them; and as all find the same, all decide alike whether this is enough. A mark is stored before the rank's words say that it has come: so
-// who has come and has no mark has brought nothing.
+// whose data were there. The mark of a place names the operation whose data it holds, so a rank that looks late, when the first have left, still finds
+// them; and as all find the same, all decide alike whether this is enough. A mark is stored before the words that show that the rank has come: so
+// a rank that has come and has no mark has brought nothing.
 //
-// Where an operation has a root and may run ahead (calls_ahead.hpp), whoever only gives, brings his copy and leaves (direct_ahead.cpp): the
-// places are so many that he may be some operations ahead. Where ranks share cores, that many are performed between two changes of threads, which
+// Where an operation has a root and may run ahead (calls_ahead.hpp), a rank that only gives, brings its copy and leaves (direct_ahead.cpp): the
+// places are so many that it may be some operations ahead. Where ranks share cores, that many are performed between two changes of threads, which
 // take longer than the operations.
 
 #include <algorithm>
@@ -36,7 +36,7 @@ class snapshots {
 public:
   static constexpr int most_ranks = 16;
   static constexpr std::size_t places = 32;  ///< of a rank; as epochs of a slot channel's ring
-  /// Of annexes. Without a root nobody runs ahead: who comes to an operation has finished the one before. So a few are enough there, and few pages
+  /// Of annexes. Without a root nobody runs ahead: a rank that comes to an operation has finished the one before. So a few are enough there, and few pages
   /// are touched for the first time.
   static constexpr std::size_t annex_of(std::uint64_t sequence, bool rooted) {
     constexpr std::size_t few = 4;
@@ -64,9 +64,9 @@ public:
     std::atomic<std::uint64_t> mark{0};  ///< stored last
     std::uint64_t fingerprint;
     /// Behind it, as far as it goes: the balance, if there is no root; where each block of the rank's input begins there, as 16 bits, and where
-    /// the last one ends; then the blocks, or none of them if they do not all fit: then the annex counts as what follows on the place. So what is short
-    /// is all in the line of the mark, which is the one that whoever takes it has to wait for. What the rank has for itself is left out.
-    /// At the end of the place: the balance, if there is a root. Nobody asks for it where whoever gives runs ahead.
+    /// the last one ends; then the blocks, or none of them if they do not all fit: then the annex counts as what follows on the place. So a short input
+    /// is all in the line of the mark, which is the one that its reader has to wait for. The rank's block for itself is left out.
+    /// At the end of the place: the balance, if there is a root. Nobody asks for it where the givers run ahead.
     std::byte* brought() { return reinterpret_cast<std::byte*>(this + 1); }
     const std::byte* brought() const { return reinterpret_cast<const std::byte*>(this + 1); }
 

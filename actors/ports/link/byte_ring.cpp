@@ -43,7 +43,7 @@ byte_ring byte_ring::make() {
 byte_ring byte_ring::take(descriptor from) {
   struct stat what {};
   const bool fits = ::fstat(from.get(), &what) == 0 && what.st_size == static_cast<off_t>(sizeof(segment));
-  // Who could shrink it could end the process that looks into it.
+  // Sealed: a process that could shrink the memory could end the one that reads it.
   if (!fits || (::fcntl(from.get(), F_GET_SEALS) & seals) != seals)
     throw error(errc::io, "what was passed is no memory for a link");
   return {descriptor{}, map(from.get())};  // what is mapped stays

@@ -74,7 +74,7 @@ public:
     mine_ += now;
     return now;
   }
-  /// What was written counts. True: the reader sleeps, and has to be rung awake.
+  /// Publishes what was written. True: the reader sleeps, and has to be rung awake.
   bool publish() noexcept {
     shared_->written.store(mine_, std::memory_order_seq_cst);
     return shared_->asleep.load(std::memory_order_seq_cst) != 0 && shared_->asleep.exchange(0) != 0;
@@ -102,7 +102,7 @@ public:
     mine_ += now;
     return now;
   }
-  /// What was read is given back. True: the writer waits for room, and has to be rung awake.
+  /// Gives back the room of what was read. True: the writer waits for room, and has to be rung awake.
   bool give_back() noexcept {
     shared_->read.store(mine_, std::memory_order_seq_cst);
     return shared_->wants_room.load(std::memory_order_seq_cst) != 0 && shared_->wants_room.exchange(0) != 0;
@@ -138,7 +138,7 @@ private:
   }
   static std::uint64_t behind_skip(std::uint64_t from) { return (from + capacity - 1) / capacity * capacity; }
 
-  /// What the reader has given back. It may not have heard yet that the writer has started over.
+  /// How much the reader has given back. It may not have heard yet that the writer has started over.
   std::uint64_t seen_read(std::memory_order order = std::memory_order_acquire) noexcept {
     const std::uint64_t n = shared_->read.load(order);
     // One that has not heard of it has read nothing since, so there cannot be more than the room then.

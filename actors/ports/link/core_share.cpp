@@ -10,7 +10,7 @@ namespace troupe::actors {
 namespace {
 constexpr int cpus_a_word = 64;
 
-/// Whoever says nothing may use all.
+/// A process that names no CPUs may use all.
 bool share_a_cpu(const std::vector<std::uint64_t>& a, const std::vector<std::uint64_t>& b) {
   if (a.empty() || b.empty()) return true;
   for (std::size_t i = 0; i < std::min(a.size(), b.size()); ++i)

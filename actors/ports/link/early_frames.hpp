@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What comes for a communicator that is not here yet, because its sender has finished the split before, or that has ended here. Plain states, without
+// Frames for a communicator that is not here yet, because their sender has finished the split before, or that has ended here. Plain states, without
 // thread or socket: job_links has them, and the simulated processes (engine/tools/simulate/job.hpp).
 
 #include <algorithm>
@@ -40,7 +40,7 @@ public:
     over_.push_back(of);
     if (over_.size() > most_over) over_.pop_front();
   }
-  /// What that process sent for communicators that never came to be here, and now cannot.
+  /// Drops what that process sent for communicators that never came to be here, and now cannot.
   void drop_from(std::uint32_t process) {
     for (auto& [of, kept] : waiting_)
       std::erase_if(kept.frames, [&](const auto& frame) { return frame.first == process; });
@@ -57,7 +57,7 @@ public:
   static constexpr std::size_t most_over = 4096;
 
 private:
-  /// Of a part that all ranks here have given up nobody says so to this object.
+  /// Nobody tells this object that all ranks here have given up a part.
   void forget_oldest() {
     const auto oldest = std::min_element(waiting_.begin(), waiting_.end(),
                                          [](const auto& a, const auto& b) { return a.second.begun < b.second.begun; });

@@ -10,11 +10,11 @@
 // operations of a communicator apart, and the head tells the communicators apart.
 //
 // A short message is *settled*: its sender has its memory back as soon as the bytes are on their way, and gets no credit. How many of those may be
-// with a receiver that has not come to them yet is bounded by a *window* of bytes between two processes: the receiver says now and then how many
-// it has freed, all in all. What does not fit into the window any more goes for a credit.
+// with a receiver that has not come to them yet is bounded by a *window* of bytes between two processes: the receiver reports now and then how many
+// it has freed, all in all. A message that does not fit into the window any more goes for a credit.
 //
 // A long message asks first: its sender *announces* it, name and length, and keeps the bytes; when a step of the receiver waits for it, the
-// receiver says *clear*, and the chunk comes, straight into its place. So what a receiver that is late has to keep does not grow with what is sent.
+// receiver sends *clear*, and the chunk comes, straight into its place. So the memory of a late receiver does not grow with what is sent.
 //
 // NICs that perform collectives for the ranks of several hosts (ports/nic/nic_hosts.hpp) send each other *packets* of at most 64 KiB, which are there as
 // long as their *responses* have not come, and only when both have said that they are *ready*.
@@ -60,10 +60,10 @@ constexpr bool has_chunk_body(frame_kind kind) {
   return kind == frame_kind::chunk || kind == frame_kind::packet || kind == frame_kind::ready;
 }
 
-/// Of a send; longer ones are announced. Below, what is announced would lose more to the way there and back than a copy takes.
+/// Of a send; longer ones are announced. A shorter message would lose more to the way there and back than a copy takes.
 inline constexpr std::size_t most_unasked = 128 * 1024;
-/// Of a collective's chunks, of which only as many as there are credits are under way, and most find their place waiting. What does not is copied
-/// once more, and what is written meanwhile waits behind it.
+/// Of a collective's chunks, of which only as many as there are credits are under way, and most find their place waiting. Those that do not are copied
+/// once more, and frames that are written meanwhile wait behind them.
 inline constexpr std::size_t most_unasked_of_collectives = 256 * 1024;
 constexpr bool is_announced(epoch_t epoch, std::size_t bytes) {
   return bytes > ((epoch & point_to_point) != 0 ? most_unasked : most_unasked_of_collectives);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Who has not got a part of a communicator, and what follows from that for those who have. Plain states, as early_frames.hpp.
+// The ranks that have not got their part of a communicator, and what follows from that for those that have. Plain states, as early_frames.hpp.
 
 #include <algorithm>
 #include <cstddef>
@@ -15,7 +15,7 @@
 
 namespace troupe::actors {
 
-/// Of the splits that failed last. Whoever makes the part later hears it then. Not synchronised.
+/// Of the splits that failed last: a rank that makes its part later hears of the failure then. Not synchronised.
 class given_up_places {
 public:
   void add(communicator_id whole, epoch_t split, rank_t rank) {
@@ -41,7 +41,7 @@ private:
   std::deque<place> places_;
 };
 
-/// What a communicator is a part of; the world of none.
+/// The split of which a communicator is a part; the world is of none.
 struct parentage {
   communicator_id whole = 0;
   epoch_t split = 0;

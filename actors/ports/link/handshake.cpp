@@ -67,7 +67,7 @@ std::string process(std::uint32_t number) {
 
 std::string bits(std::byte word) { return std::to_string(std::to_integer<unsigned>(word) * 8U) + " bits"; }
 
-/// Of a mark in the byte order of whoever wrote it.
+/// Of a mark in the byte order of its writer.
 std::string byte_order(std::span<const std::byte> message) {
   const std::span<const std::byte> mark = message.subspan(order_at, 4);
   const auto is = [&](std::array<int, 4> bytes) {
@@ -118,7 +118,7 @@ std::size_t handshake::expected() const noexcept {
 std::size_t handshake::feed(std::span<const std::byte> bytes) {
   std::size_t taken = 0;
   while (state_ == status::going && taken < bytes.size()) {
-    // The prefix first: another version's messages may have another length, and who is no process of ours is told at his first wrong byte.
+    // The prefix first: another version's messages may have another length, and a caller that is no process of ours is refused at its first wrong byte.
     const std::size_t until = length_ < prefix_bytes ? prefix_bytes : expected();
     const std::size_t some = std::min(until - length_, bytes.size() - taken);
     std::copy_n(bytes.begin() + static_cast<std::ptrdiff_t>(taken), some,

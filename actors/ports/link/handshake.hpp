@@ -23,7 +23,7 @@
 //   answer: 16 8 build   24 8 job   32 4 which process answers   36 1 whether it has a key, 3 zeros   40 32 nonce   72 32 proof
 //   confirm: 16 32 proof
 //
-// Who does not begin with these 8 bytes gets no answer, but one that begins TLS an alert (RFC 8446, 6). Whoever else is refused is told why, unless by the wrong key.
+// A caller that does not begin with these 8 bytes gets no answer, except an alert if it begins TLS (RFC 8446, 6). Other refusals name their reason, unless the key is wrong.
 // A plain state: no socket, no clock (who is slow is the caller's to drop), one thread at a time.
 
 #include <array>
@@ -67,7 +67,7 @@ public:
   std::size_t feed(std::span<const std::byte> bytes);
   /// What the proofs cover, too: tls_line::binding(). Before the first bytes are fed.
   void bind(std::span<const std::byte> line) { line_.assign(line.begin(), line.end()); }
-  /// Of an answerer: whoever calls is refused, because it should speak TLS.
+  /// Of an answerer: the caller is refused, because it should speak TLS.
   void refuse_plain() { wants_tls_ = true; }
 
   // -- what came of it --
@@ -76,11 +76,11 @@ public:
   status state() const noexcept { return state_; }
   /// Of a refusal: a sentence that names what both sides said.
   const std::string& why() const noexcept { return why_; }
-  /// Who is at the other end; what the caller claims counts from `done` on.
+  /// The process at the other end; a caller's word for it counts from `done` on.
   std::uint32_t peer() const noexcept { return peer_; }
   /// Which of the caller's connections it is; of an answerer it counts from `done` on.
   std::uint8_t lane() const noexcept { return facts_.lane; }
-  /// Of this connection's line, where a transport carries its frames: who does not have the job's key cannot know them. @pre done
+  /// Of this connection's line, where a transport carries its frames: a process without the job's key cannot know them. @pre done
   line_names names_of_line() const;
   /// Whose job both are; a caller that did not know it learns it. Counts from `done` on.
   std::uint64_t job() const noexcept { return facts_.job; }

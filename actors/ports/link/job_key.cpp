@@ -44,7 +44,7 @@ struct descriptor {
   }
 };
 
-/// Whoever can read or replace the file has the key.
+/// Read access to the file is the key, and write access replaces it: both must be the owner's alone.
 void check_private(const std::string& path, int file) {
   struct stat is {};
   if (fstat(file, &is) != 0) file_error(errc::io, path, std::string{"cannot be looked at: "} + std::strerror(errno));

@@ -175,7 +175,7 @@ bool mesh::send_chunk(std::uint32_t to, frame_head head, const chunk& what, may_
   outgoing& way = *out_[to];
   const std::lock_guard lock(way.mutex);
   const std::uint64_t bytes = padded(sizeof head + head.bytes);
-  // Before the connection is open nobody knows whether it ever will be; who settles has been told that all is well.
+  // Before the connection is open nobody knows whether it ever will be; a caller that settles has been told that all is well.
   const bool settled =
       may == may_settle::yes && way.now == outgoing::phase::open && what.bytes <= most_settled && way.window() >= bytes;
   body.settled = settled ? 1 : 0;
@@ -248,7 +248,7 @@ void mesh::send_word(std::uint32_t to, frame_head head, std::vector<std::byte> b
   send(*out_[to], std::move(p));
 }
 
-/// What was announced is not sent at all: its receiver is told of the end of the operation by others, and asks in vain if it does. What has its
+/// A chunk that was announced is not sent at all: others tell its receiver of the end of the operation, and it asks in vain if it does. One that has its
 /// number in the connection has to come.
 template <class Which>
 void mesh::let_go_of(Which&& which) {
@@ -317,8 +317,8 @@ void mesh::work() {
       // Callers may have stopped looking, so the thread looks itself after each nap.
       if (!attends_streams_ && !caller_sleeps_) read_streams();
       read_rings();
-      // What was read here has rung for nobody, and whoever writes next must ring again.
-      // Not for ever: who sleeps needs `reading_` to wake up, and a transport may say that something has come, and bring nothing, where who was
+      // The bytes that were read here have woken nobody, and the next writer must ring again.
+      // Not for ever: a sleeper needs `reading_` to wake up, and a transport may say that something has come, and bring nothing, where who was
       // about to write it was killed.
       for (int turn = 0; turn < most_turns_beside_sleeper && caller_sleeps_ && rings_fall_asleep(); ++turn)
         read_rings();
@@ -347,7 +347,7 @@ bool mesh::fall_asleep() {
   return rings_fall_asleep();
 }
 
-/// Who writes to them rings from now on. True: something has come before that. Lines ring for what the transport has not taken yet; what it has
+/// From now on the writers ring. True: something has come before that. Lines ring for what the transport has not taken yet; what it has
 /// taken lies in them, more than one turn reads perhaps, and nobody rings for it again.
 bool mesh::rings_fall_asleep() {
   bool any = options_.carrier && !options_.carrier->fall_asleep();
@@ -378,7 +378,7 @@ bool mesh::read_rings() {
   return any;
 }
 
-/// What waits, where the lines have room again.
+/// Writes what waits, where the lines have room again.
 void mesh::write_lines() {
   for (const auto& way : out_) {
     if (!way || !way->blocked.load()) continue;
@@ -412,7 +412,7 @@ bool mesh::look_at_streams() {
   return way.spoke;
 }
 
-/// Who waits for room does not wait for the mesh's thread to be rung awake.
+/// Frames that wait for room in a ring go from here, before the mesh's thread is rung awake.
 void mesh::write_rings() {
   for (const auto& way : out_) {
     if (!way || !way->blocked.load(std::memory_order_relaxed)) continue;
@@ -444,7 +444,7 @@ void mesh::look_from_here() {
   wake();
 }
 
-/// What comes after this wakes who waits for streams_. False: something has come already, and was read.
+/// From now on whatever comes wakes the thread that waits for streams_. False: something has come already, and was read.
 bool mesh::begin_sleep() {
   look_from_here();
   if (!rings_fall_asleep()) return true;
@@ -516,7 +516,7 @@ void mesh::handle(std::uint64_t which, std::uint32_t events) {
       if (!caller_sleeps_) drain(callers_bell_.get());
       return;
     case subject::listener: try { return accept_all(listeners_[id].get());
-      } catch (const std::exception&) {  // no memory, or no descriptors: whoever calls is heard with the next look
+      } catch (const std::exception&) {  // no memory, or no descriptors: callers are heard with the next look
         accepting_ = false;
         return watch_listeners(0, watching::goes_on);
       }

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// One process of a job among the others: its connections, what travels over them, and who does not answer any more.
+// One process of a job among the others: its connections, what travels over them, and which others do not answer any more.
 //
 // Each process opens a connection to each process that it sends to, when it first does. It begins with a handshake (handshake.hpp); frames follow (frames.hpp).
-// Between hosts who was called sends its frames back on it, if it has no connection of its own (answer_on()): then what it sends carries the system's
+// Between hosts the called process sends its frames back on it, if it has no connection of its own (answer_on()): then what it sends carries the system's
 // acknowledgements. Of two that call each other at once the one with the lower number is answered: it keeps its answer to the other back, which gives
 // up its own call when it has answered. Where that fails there are two connections, each with frames in one direction, as between processes of a host.
 //
 // Sending. Any thread: what the socket takes at once is written by the sender, without a copy; the rest waits, by reference, and the mesh's
-// thread writes it, or a copy of what is settled. Whoever lets a buffer go that is not given back by a credit first calls let_go(). What waits is
-// bounded by the credits of those who send, and the windows.
+// thread writes it, or a copy of what is settled. Before a buffer is let go that no credit gives back, let_go() is called. What waits is
+// bounded by the senders' credits and the windows.
 //
 // Long chunks are announced and wait with their sender until they are cleared (frames.hpp), and are received into the places that ranks
 // have offered (places.hpp); those of collectives that are shorter come unasked, into their places if these were offered in time.
@@ -17,7 +17,7 @@
 // Lanes. A process opens further connections to one of another host when it first has a long chunk for it (mesh_options::lanes): long chunks that were
 // cleared go in stripes over all that are open at that moment, and collectives' that come unasked go whole, each lane taking the next when it has
 // room. They carry nothing else, and nothing back. How many there are whoever opens them decides; one that cannot be opened is done without.
-//
+// room. They carry nothing else, and nothing back. The process that opens them decides how many there are; it does without one that cannot be opened.
 // Loss. A connection that ends without "bye", a process that cannot be reached, one from which nothing was heard for `silence` (each
 // says "I am here" ten times as often): it is lost, for everybody and for good. Process 0, or the first one that is left, tells all. A process that hears
 // that it is itself lost (it was stopped, or cut off) loses all others.
@@ -27,16 +27,16 @@
 //
 // Callers that wait read the sockets themselves, too: what is open stands in an epoll of its own, which the mesh's thread looks at between two naps
 // only. One that sleeps does so there (sleep()), one at a time, for some milliseconds; so a message wakes one thread, the one that it is for.
-// Who waits for longer, and the others, sleep at their places; then the mesh's thread is rung awake, and wakes them.
+// All others, and one that has waited for longer, sleep at their own places; then the mesh's thread is rung awake, and wakes them.
 //
-// Transports. With another one than sockets (mesh_options::carrier) frames between hosts go by its lines (transport.hpp): who was called makes its end
-// of the line when the handshake is done, and says so by a single byte; the socket then shows by its end that the other process is gone, as beside a
-// ring. Whoever reads calls the transport's progress(), which is asked before anybody sleeps, as rings are.
+// Transports. With another one than sockets (mesh_options::carrier) frames between hosts go by its lines (transport.hpp): the called process makes its end
+// of the line when the handshake is done, and sends a single byte then; the socket shows by its end that the other process is gone, as beside a
+// ring. The thread that reads calls the transport's progress(), which is asked before anybody sleeps, as rings are.
 //
-// Want of memory. What cannot be kept for a connection ends it, so its process counts as lost; a loss that cannot be told is told with the next look.
+// Want of memory. A connection ends when something cannot be kept for it, so its process counts as lost; a loss that cannot be told is told with the next look.
 //
 // TLS. Where processes have certificates, connections between hosts are lines (tls.hpp), which take the place of the system's calls on their
-// sockets: what is written is encrypted by its sender, what comes is decrypted by whoever reads it, straight into its place.
+// sockets: the sender encrypts what it writes, and the reader decrypts what comes, straight into its place.
 //
 // Leaving. "bye" is the last word in every connection, of both directions, and said in the first one when all other lanes have ended; the others
 // answer by closing theirs, so that nothing unread resets them.
@@ -72,7 +72,7 @@
 
 namespace troupe::actors {
 
-/// Who is told what has arrived: one call after the other, on the mesh's thread or on that of a caller that polls; must not wait for the
+/// Gets what has arrived: one call after the other, on the mesh's thread or on that of a caller that polls; must not wait for the
 /// mesh. False: it is about ranks or
 /// communicators that cannot be, or no such word; then its sender counts as lost.
 class mesh_receiver {
@@ -146,7 +146,7 @@ public:
     in_vain,  ///< for some milliseconds
     not_here  ///< there is nobody to hear from, or another caller sleeps here
   };
-  /// Sleeps until then, or until something comes, and reads that. Who slept in vain should rest(), and sleep elsewhere.
+  /// Sleeps until then, or until something comes, and reads that. A caller that slept in vain should rest(), and sleep elsewhere.
   slept sleep(parker& place, steady_time until) noexcept;
 
   /// What the first process of this host shares with the others (mesh_options::to_share). Waits for it; empty: not until then, or that process

@@ -219,7 +219,7 @@ bool mesh::is_answered_soon(outgoing& way) {
   return way.now == phase::connecting || way.now == phase::shaking;
 }
 
-/// Who was answered meanwhile has given up; who could not be may go on.
+/// A caller that was answered meanwhile has given up its own call; one that could not be may go on.
 void mesh::answer_those_kept_back(std::uint32_t process) {
   for (const auto& way : in_)
     if (!way->over && way->hands.peer() == process && std::exchange(way->kept_back, false))

@@ -44,17 +44,17 @@ inline constexpr std::chrono::seconds most_shaking{5};
 
 /// In the direction against the frames, before the end of a connection: "bye".
 inline constexpr std::byte leaves_in_order{0x62};
-/// So, too: whoever sends it has lost the other one.
+/// So, too: the sender has lost the other one.
 inline constexpr std::byte taken_for_lost{0x6c};
 /// So, too, and first: no such bytes come here, but frames.
 inline constexpr std::byte frames_follow{0x66};
 /// So, too, and before those: the other end of the transport's line stands.
 inline constexpr std::byte line_is_there{0x75};
-/// How long who wants to send waits for one who is calling, and would be answered on that connection. Whoever calls may be nobody.
+/// So long a sender waits for a process that is calling, to answer on that connection. The call may turn out to be a stranger's.
 inline constexpr std::chrono::milliseconds most_expected{50};
 /// Beside a ring, in the direction of its frames: look; and against it: there is room.
 inline constexpr std::byte something_written{0x77}, there_is_room{0x72};
-/// Of a caller that hears what comes itself: who waits for longer does not mind another thread's turn.
+/// Of a caller that hears what comes itself: one that waits for longer does not mind another thread's turn.
 inline constexpr std::chrono::milliseconds longest_sleep{5};
 
 // -- what a connection is ---------------------------------------------------------------------------------------------------
@@ -198,7 +198,7 @@ struct mesh::outgoing {
   bool shared = false;      ///< the other's frames come on the same connection, so others read there
   bool local = false;       ///< to a process of this host
   bool said_bye = false;    ///< nothing follows
-  int problem = 0;          ///< errno of whoever wrote; the mesh's thread sees to it
+  int problem = 0;          ///< errno of the writer; the mesh's thread sees to it
   std::optional<handshake> hands;
   std::vector<std::byte> unsent;  ///< of the handshake
   std::vector<socket_address> addresses;
@@ -211,7 +211,7 @@ struct mesh::outgoing {
   std::size_t turn = 0;                          ///< which lane is offered the next one first
 };
 
-/// What was received, or set aside, until the last chunk that lies there is consumed. Counts then what was settled.
+/// Received bytes, or memory set aside for them, until the last chunk that lies there is consumed. Counts then what was settled.
 struct mesh::received_block {
   using counter = std::shared_ptr<std::atomic<std::uint64_t>>;
   received_block(scratch_block block, counter all) : memory(std::move(block)), freed(std::move(all)) {}
@@ -237,7 +237,7 @@ struct mesh::arriving_chunk {
 
 /// What comes from a process on all its lanes together.
 struct mesh::inflow {
-  std::vector<std::shared_ptr<arriving_chunk>> chunks;  ///< not complete; of whoever reads
+  std::vector<std::shared_ptr<arriving_chunk>> chunks;  ///< not complete; of the reader
   std::uint64_t begun = 0;                              ///< that came in stripes, ever
   std::atomic<std::uint64_t> cleared{0};                ///< that may: what a peer can make this process keep
 };

@@ -57,7 +57,7 @@ void mesh::want_lanes(outgoing& way) {
   wake();
 }
 
-/// Piece by piece, to each lane that has room in turn, so that all that are open carry even the first chunk. What is left goes when the system says
+/// Piece by piece, to each lane that has room in turn, so that all that are open carry even the first chunk. The rest goes when the system says
 /// that a lane has room again. @pre locked
 void mesh::hand_out(outgoing& way) {
   const std::size_t lanes = way.lanes.size() + 1;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What a mesh has to send. For the files of the mesh alone.
+// Frames and parts of frames that a mesh has to send. For the files of the mesh alone.
 
 #include <algorithm>
 #include <array>

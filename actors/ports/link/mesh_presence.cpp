@@ -49,7 +49,7 @@ void mesh::say_lost(std::uint32_t process) {
   }
 }
 
-/// To one that counts as lost. What it has not taken yet comes first, so it may not hear this.
+/// To one that counts as lost. It may not hear this, as earlier bytes that it has not taken come first.
 void mesh::say_last(outgoing& way, const process_word& what) {
   const std::lock_guard lock(way.mutex);
   if (way.now != outgoing::phase::open || way.problem != 0 || !way.waiting.empty()) return;
@@ -111,7 +111,7 @@ bool mesh::said_goodbye() {
     else close(*way);
   }
   if (now >= goodbye_until_) return true;
-  // Whoever has heard it closes the connections of both directions.
+  // A process that has heard the goodbye closes the connections of both directions.
   if (std::any_of(in_.begin(), in_.end(), [](const auto& way) { return !way->over; })) return false;
   return std::all_of(out_.begin(), out_.end(),
                      [](const auto& way) { return !way || way->phase_now() == outgoing::phase::closed; });
@@ -138,7 +138,7 @@ void mesh::keep_time(steady_time now) {
     if (way->kept_back && !way->over && !is_answered_soon(*out_[way->hands.peer()]))
       answer_those_kept_back(way->hands.peer());
   presence_.tick(now, *this);
-  // Behind the tick, so that whoever is lost meanwhile is lost for that reason.
+  // Behind the tick, so that a process that is lost meanwhile is lost for that reason.
   if (!std::exchange(accepting_, true)) watch_listeners(EPOLLIN, watching::goes_on);
   for (const auto& first : out_) {
     if (!first || !alive(first->process)) continue;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who connects to a mesh, and what comes from there.
+// Connections that others open to a mesh, and what comes through them.
 #include <tuple>
 #include <utility>
 
@@ -35,7 +35,7 @@ void mesh::accept_all(int listener) {
     in_.back()->local = local;
   }
   if (why.empty()) return;
-  // No descriptors are left. Whoever calls goes on calling; the next look tries again, instead of spinning here.
+  // No descriptors are left. The callers go on calling; the next look tries again, instead of spinning here.
   accepting_ = false;
   watch_listeners(0, watching::goes_on);
 }
@@ -63,7 +63,7 @@ bool mesh::shake_hands(incoming& way) {
   if (open && keeps_answer_back(way)) return false;
   const bool sent = send_plain(way.socket.get(), tls, way.unsent, problem);
   if (!open || problem != 0 || way.hands.state() == handshake::status::refused) {
-    // Who closes a connection may have got another one meanwhile.
+    // A caller that has closed the connection without a reason may only have got another one meanwhile: nothing is logged then.
     why = way.hands.why().empty() && tls != nullptr ? tls->why() : way.hands.why();
     if (!why.empty()) receiver_.turned_away(socket_address::other(way.socket.get()).to_string() + ": " + why);
     return close(way), false;
@@ -120,7 +120,7 @@ void mesh::incoming_event(incoming& way) {
 void mesh::read_turn(incoming& way) {
   std::size_t budget = budget_of_turn;
   while (!way.over) {
-    // What a line has taken from the system already nobody would be told of again.
+    // The system does not report again what a line has taken from it already.
     way.finishes = budget == 0;
     if (way.finishes && !(way.tls && way.tls->holds_input())) return;
     if (!read_some(way, budget)) return;
@@ -136,13 +136,13 @@ void mesh::read_to_the_end(incoming& way) {
   }
 }
 
-/// What the processes of the host share, to one that has just called. False: it cannot be passed, and the connection has ended.
+/// Passes what the processes of the host share to one that has just called. False: it cannot be passed, and the connection has ended.
 bool mesh::share_with(incoming& way) {
   if (options_.to_share < 0 || send_descriptor(way.socket.get(), options_.to_share)) return true;
   return ended(way, "what its host shares cannot be passed to it: " + text_of_errno(errno)), false;
 }
 
-/// What comes through the socket beside a ring: first the ring. False: not yet. @param open false: the connection has ended, and what is in
+/// Reads what comes through the socket beside a ring: first the ring itself. False: not yet. @param open false: the connection has ended, and what is in
 /// the ring is all that comes
 bool mesh::take_bells(incoming& way, bool& open) {
   if (!way.ring) {
@@ -228,7 +228,7 @@ ssize_t mesh::read_block(incoming& way, std::size_t& asked) {
   if (way.begin == way.end && way.end % 16 != before)
     way.begin = way.end = static_cast<std::size_t>(padded(way.end)) + before;
   if (!way.block || way.end >= block_bytes) {
-    // What is left of the last block is the beginning of a frame, short enough for the next one.
+    // The rest of the last block is the beginning of a frame, short enough for the next one.
     // Always another one: whether chunks still lie in the last one only its reference count could say, and the arena has it back soon.
     auto fresh = std::make_shared<received_block>(memory_.acquire(block_bytes), way.freed);
     const std::size_t rest = way.end - way.begin;
@@ -364,7 +364,7 @@ bool mesh::begin_large(incoming& way, const frame_head& head) {
   return true;
 }
 
-/// What has come of it so far is where it belongs; what comes next is read there.
+/// The part that has come so far is where it belongs; the next bytes are read to behind it.
 void mesh::begin_frame(incoming& way, const frame_head& head, std::size_t fixed) {
   way.begin += sizeof head + fixed + way.large_done;
   way.skip = static_cast<std::size_t>(padded(sizeof head + head.bytes) - sizeof head - head.bytes);
@@ -431,7 +431,7 @@ bool mesh::freed_arrived(std::uint32_t by, const freed_body& what) {
   return true;
 }
 
-/// Only when something has come from there: who has no window left sends for credits, and so asks for this.
+/// Only when something has come from there: a sender without window sends for credits, and so asks for this.
 void mesh::say_freed(incoming& way) {
   const std::uint64_t freed = way.freed->load();
   if (freed - way.said < settled_window / 4 || way.over) return;
@@ -443,7 +443,7 @@ void mesh::say_freed(incoming& way) {
   way.said = freed;
 }
 
-/// What it names may be over, and let go of; then nobody waits for it any more.
+/// The chunk that it names may be over, and let go of; then nobody waits for it any more.
 void mesh::cleared(std::uint32_t by, const frame_head& head, const credit_body& what) {
   outgoing& way = *out_[by];
   const std::lock_guard lock(way.mutex);

@@ -2,8 +2,8 @@
 #pragma once
 // Where long chunks of one process may be received: straight into the buffers of the operations that wait for them.
 //
-// A rank offers a place on its turn, and withdraws it before the buffer is anybody else's; whoever reads the connection takes it when the chunk
-// begins, and fills it piece by piece. Both hold the lock for one piece at most, so whoever withdraws waits for one read from a socket or ring.
+// A rank offers a place on its turn, and withdraws it before the buffer is anybody else's; the reader of the connection takes it when the chunk
+// begins, and fills it piece by piece. Both hold the lock for one piece at most, so the rank that withdraws waits for one read from a socket or ring.
 // A place that is withdrawn in the middle is not written to any more.
 
 #include <algorithm>

@@ -126,7 +126,7 @@ bool presence_state::is_last(std::uint32_t process) const {
 void presence_state::lose(std::uint32_t process, const std::string& how, steady_time now, presence_outbox& out) {
   if (leaving_) return gone(process, now, out);
   if (process == here_ || !alive(process)) return;
-  // Who loses the last one soon after others had lost it: none of them goes on with it.
+  // Others had lost this process shortly before it loses the last one that is left: none of them goes on with it.
   if (!doubted_.how.empty() && now - doubted_.when <= 2 * silence_ && is_last(process))
     return lose_all(doubted_.how, now, out);
   try {
@@ -181,7 +181,7 @@ void presence_state::gone(std::uint32_t process, steady_time now, presence_outbo
   if (process == here_ || !alive(process)) return;
   fate_[process].store(fate::left);
   out.close(process);  // which tells it that it has been heard
-  // Who leaves because it has lost another one may be heard before that loss is.
+  // A process that leaves because of a loss may be heard before that loss is.
   if (!leaving_) departed_.emplace_back(process, now);
 }
 
@@ -204,7 +204,7 @@ bool presence_state::word(std::uint32_t from, const process_word& what, steady_t
   return true;
 }
 
-/// The registrar believes everybody, the others only the registrar. What somebody says who may be it soon, or to one who may, is kept until then.
+/// The registrar believes everybody, the others only the registrar. An accusation by a process that may be the registrar soon, or to one that may, is kept until then.
 void presence_state::accuse(accusation what, steady_time now, presence_outbox& out) {
   if (!alive(what.process) || what.process == here_) return;
   const auto same = [&](const accusation& a) {
@@ -260,7 +260,7 @@ void presence_state::look_for_silent(steady_time now, presence_outbox& out) {
     if (p == here_ || !alive(p)) continue;
     if (hears_[p] && now - heard_[p] > silence_ - between_ticks())
       ended(p, "nothing was heard of it for " + text_of(silence_), now, out);
-    // Who was stopped before its connection stood is missed, too.
+    // A process that was stopped before its connection stood is missed, too.
     else if (!hears_[p] && all_have_called && (here_ == greeted_ || p == greeted_))
       ended(p, "it has never called, or not since its last connection ended", now, out);
   }

@@ -3,24 +3,24 @@
 // Which processes of a job are here, have left, or are lost, as one of them knows it. No thread, socket or clock in here, so that
 // every transition can be tested alone, and runs unchanged under simulation (engine/tools/simulate/job.hpp).
 //
-// Owner: whoever reads the mesh's connections; alive() and registrar() may be asked by any thread. What may arrive, in any order:
+// Owner: the reader of the mesh's connections; alive() and registrar() may be asked by any thread. What may arrive, in any order:
 //   heard(process)        something came from it
 //   hears(process, …)     a connection from it stands, or has ended
 //   ended(process, how)   a connection with it has ended, or cannot be opened, or carries what cannot be
 //   leaves(process)       it has said so against the frames, in our connection to it: what it has sent in its own comes first
-//   word(from, word)      beat, bye, suspect or lost
+//   leaves(process)       it leaves, and has told so against the frames, in our connection to it: what it has sent in its own comes first
 //   tick                  ten times in a silence
 //   awake                 this process was stopped itself: what the others said meanwhile is not read yet
 // Each says when; so a process that was stopped for nearly a silence sees that, whichever comes first.
 //
-// Each keeps a connection with the registrar, the first process that is left, and the registrar with each: so there is one who misses whoever ends,
-// and who tells all. Whoever loses a process tells it so, for it may only have been stopped; then it loses everybody. Loss is for good.
+// Each keeps a connection with the registrar, the first process that is left, and the registrar with each: so one process misses each that ends,
+// and tells all. A process that loses another tells it, for it may only have been stopped and then has to give up, too. Loss is for good.
 //
 // The registrar believes everybody, and the others believe the registrar alone: else one that it has lost, and that does not know that yet, could
-// accuse others, the registrar first of all. Whether the registrar is lost each sees for itself.
+// accuse others, the registrar first of all. Each process judges by itself whether the registrar is lost.
 //
-// Who hears that it is lost itself believes it, and loses everybody; so at most one part of the job goes on after a process was stopped. The registrar
-// believes it where it was stopped, or where nobody is left who does not say so; else it loses who says so. A process that was stopped for nearly
+// A process that hears that it is lost believes it, and loses everybody; so at most one part of the job goes on after a process was stopped. The registrar
+// believes it only if it was stopped, or if all that are left tell it so; else it loses the accuser. A process that was stopped for nearly
 // a silence takes the end of a connection for such a word, too: there may have been no room for the word.
 //
 // Want of memory. A loss counts even if it cannot be told; it is told with the next tick.
@@ -39,8 +39,8 @@
 
 namespace troupe::actors {
 
-/// Who has said nothing for a tenth of the silence says "I am here", and who has not heard anything for nearly all of it counts as lost: by the
-/// end of it.
+/// A process says "I am here" when it has said nothing for a tenth of the silence. It counts another as lost when it has not heard from that one for nearly
+/// all of it: so a loss is noticed before the silence is over.
 inline constexpr int looks_in_silence = 10;
 /// For everybody's connection with the registrar to stand.
 inline constexpr std::chrono::seconds first_contact{3};

@@ -30,7 +30,7 @@ constexpr std::chrono::seconds most_connecting{3};  ///< to one of several addre
 constexpr std::chrono::seconds most_unserved{3};  ///< where somebody served before
 /// For one whose connection has ended to come again: a flood of strangers may have cut it.
 constexpr std::chrono::seconds most_gone{1};
-/// Whoever waits for longer says so.
+/// A process that waits for longer logs it.
 constexpr std::chrono::seconds overdue_after{5};
 
 /// "processes 0, 3, 5 and 9 others". @param from what is counted as 0
@@ -234,7 +234,7 @@ std::uint32_t rendezvous_service::processes() const {
   return 0;
 }
 
-/// Whoever has been told, and does not go, holds nobody up.
+/// A process that has been told and does not go holds the others up only for a while.
 bool rendezvous_service::has_time() const {
   const auto now = clock::now();
   return done_.load() ? now - done_at_ < most_shaking : now < until_;
@@ -244,7 +244,7 @@ void rendezvous_service::work() {
   std::vector<pollfd> waits;
   bool accepting = true;
   while (!stopping_.load() && has_time()) {
-    // Without descriptors whoever calls waits; else this would spin.
+    // Without descriptors callers wait; else this would spin.
     waits.assign({{bell_.get(), POLLIN, 0}, {accepting ? listener_.get() : -1, POLLIN, 0}});
     for (const auto& g : guests_)
       waits.push_back({g->line.socket(), static_cast<short>(g->line.wants_to_write() ? POLLIN | POLLOUT : POLLIN), 0});
@@ -281,10 +281,10 @@ void rendezvous_service::work() {
   }
 }
 
-/// Who waits in vain is told of the last one: it may be who is missing.
+/// Processes that wait in vain are told which caller was turned away last: it may be the one that they miss.
 void rendezvous_service::note_turned_away(const guest& who) {
   std::string why = who.line.why_not();
-  // Whoever has another key sees that first, and goes.
+  // A caller with another key sees that first, at this side's proof, and goes.
   if (const std::uint32_t from = who.line.hands().peer(); why.empty() && from != rendezvous_process)
     why = "it says that it is process " + std::to_string(from) +
           ", and has closed the connection at this side's proof, as one with another key does";
@@ -418,7 +418,7 @@ public:
   roster run() {
     for (auto pause = std::chrono::milliseconds{10};; pause = std::min(2 * pause, std::chrono::milliseconds{200})) {
       if (std::optional<roster> found = try_once()) return std::move(*found);
-      // A flood of strangers may cut a connection; but who has ended does not serve again.
+      // A flood of strangers may cut a connection; but a process that has ended does not serve again.
       if ((limits_.served || told_) && clock::now() - spoke_ > most_unserved)
         throw error(errc::peer_lost, "nobody serves at " + rendezvous_ + " any more (" + problem_ + ")" +
                                          (told_ ? "; " + who_has_not_come() : ""));

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Where the processes of a job find each other: each says who it is and where it listens, and all get the same roster when the last has come.
+// The processes of a job find each other here: each says which one it is and where it listens, and all get the same roster when the last has come.
 //
-// Over one connection a process: the handshake, then messages of four bytes length and a body (wire.hpp). The service says who has come each time
-// somebody does, so that who waits in vain can say who is missing, and who had come and has gone. What does not fit together (two that say they are number 3, other options) is
+// Over one connection a process: the handshake, then messages of four bytes length and a body (wire.hpp). The service tells all that have come each time
+// one does, so that a process that waits in vain can name those that are missing, and those that had come and have gone. A contradiction (two that say they are number 3, other options) is
 // refused to all, with the sentence that names both.
 
 #include <atomic>
@@ -53,7 +53,7 @@ public:
   /// If not all have come, it is over: those from process `first` on are refused with this sentence, also who comes yet; the others are expected to
   /// know, and to go. Any thread.
   void refuse(const std::string& why, std::uint32_t first);
-  /// What came of the job: how many processes it has, and why they were refused; empty: they were not. @pre done()
+  /// The outcome: how many processes the job has, and why they were refused; empty: they were not. @pre done()
   std::uint32_t came() const { return came_; }
   const std::string& refused() const { return refused_; }
 
@@ -97,7 +97,7 @@ struct join_limits {
   std::string unserved{};  ///< why this process, which should, does not serve itself; for errors
   /// Of a job that grows: the processes from this number on are the new ones, and errors count them from 0.
   std::uint32_t first_new = 0xffffffff;
-  /// Told once, if it waits for more than 5 s, who waits and who has not come: by the first one of those who have; by each of them where nobody
+  /// Told once, if it waits for more than 5 s, which processes wait and which have not come: by the first one of those who have; by each of them where nobody
   /// serves.
   std::function<void(const std::string& text)> overdue{};
 };

@@ -44,7 +44,7 @@ inline std::uint32_t first_of_host(const roster& in, std::uint32_t process) {
 /// More levels of groups a layout does not have.
 inline constexpr std::size_t most_groups = 5;
 
-/// Why what the processes say of groups of hosts does not fit together; empty: it does. What launchers say of some processes alone is
+/// Why the groups of hosts that processes name do not fit together; empty: they do. Groups that launchers name for some processes alone are
 /// not counted (names_groups()).
 std::string trouble_with_groups(const roster& in);
 

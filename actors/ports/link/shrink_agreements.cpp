@@ -22,7 +22,7 @@ struct shrink_agreements::agreement {
   std::uint32_t index_of(const std::uint32_t* found) const {
     return static_cast<std::uint32_t>(found - processes.data());
   }
-  /// Ranks of the communicator, in their order; who speaks of its own names none of another process.
+  /// Ranks of the communicator, in their order; a process that speaks of its own names none of another process.
   bool can_be(std::uint32_t from, const survivors_word& what) const {
     const auto ranks = static_cast<rank_t>(of->process_of.size());
     const auto in_order = [&](const std::vector<rank_t>& list) {
@@ -102,7 +102,7 @@ void shrink_agreements::begin(const key& which, const communicator_ptr& of, outb
   bound();
 }
 
-/// Whoever has not heard of so many later ones is not going to ask.
+/// A process that has not heard of so many later agreements is not going to ask for an older one.
 void shrink_agreements::bound() {
   for (; decided_.size() > most_decided; decided_.pop_front()) agreements_.erase(decided_.front());
 }

@@ -6,7 +6,7 @@
 //
 //   enter ──▶ here ──all_left──▶ left ──forget──▶ unknown
 //
-// An agreement begins with the first of its words that arrives, or with this process's contribution. To whoever asks, a process whose ranks have all
+// An agreement begins with the first of its words that arrives, or with this process's contribution. To any process that asks, one whose ranks have all
 // left answers `absent`. A process that is lost, for the job or for one communicator, is gone from all agreements, also from those that begin later.
 //
 // Bounds: an agreement that has its answer is kept for processes that have not heard it yet, the last `most_decided` of them. One that has none is kept

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Sockets of the link port, without a library between: whoever waits for a message reads it itself (design: callers help), which an event
+// Sockets of the link port, without a library between: a thread that waits for a message reads it itself (design: callers help), which an event
 // loop with handlers of its own would hand to another thread.
 
 #include <cstddef>
@@ -73,7 +73,7 @@ std::vector<socket_address> addresses_of_host(std::string_view interfaces);
 
 /// Non-blocking, closed on exec. Throw error(io) with the address and the system's reason.
 descriptor listen_at(const socket_address& where);
-/// Empty: nobody is there now. A connection that cannot be accepted (descriptors run out) is left to the next look; `why` says so.
+/// Empty: nobody is there now. A connection that cannot be accepted (descriptors run out) is left to the next look; `why` has the reason.
 descriptor accept_from(int listener, std::string& why);
 /// False: at the other end of a Unix socket is another user, who has no business there. Of an Internet socket nobody knows.
 bool is_same_user(int socket);

@@ -22,9 +22,9 @@ namespace troupe::actors {
 namespace {
 
 constexpr std::size_t record_bytes = SSL3_RT_MAX_PLAIN_LENGTH;
-/// What waits for the system at most, but for one record.
+/// Bytes that wait for the system at most, but for one record.
 constexpr std::size_t most_waiting = 64 * 1024;
-/// What is asked of the system at once.
+/// Bytes that the system is asked for at once.
 constexpr std::size_t read_ahead = 64 * 1024;
 
 /// Of this thread's last failure.
@@ -49,7 +49,7 @@ void check_owner(const std::string& file) {
 
 }  // namespace
 
-/// What the library calls.
+/// The functions that the library calls.
 struct tls_callbacks {
   static tls_line& line_of(BIO* b) { return *static_cast<tls_line*>(BIO_get_data(b)); }
 
@@ -186,12 +186,12 @@ ssize_t tls_line::receive(int socket, std::span<std::byte> to, reading how) {
   }
   from_system_ = true;
   const int before = problem_;
-  // What shakes hands, says why not, or answers: whether that gets there whoever sends next sees.
+  // This shakes hands, refuses, or answers: the next send finds out whether it has got there.
   if (!flush_locked(socket) && errno != EAGAIN && problem_ == 0) problem_ = errno;
   return end_of(got, before);
 }
 
-/// What a call returns. @param problem what the system has said, if nothing is left to read
+/// The result of a call. @param problem the system's errno, if nothing is left to read
 ssize_t tls_line::end_of(std::size_t done, int problem) {
   if (done > 0) return static_cast<ssize_t>(done);
   if (!why_.empty()) return errno = EPROTO, -1;
@@ -246,7 +246,7 @@ bool tls_line::encrypt(std::span<const std::byte> record) {
   return true;
 }
 
-/// What the library's last call has failed for, if it has.
+/// Keeps the reason for which the library's last call has failed, if it has.
 void tls_line::failed(int result) {
   switch (SSL_get_error(ssl_, result)) {
     case SSL_ERROR_WANT_READ:

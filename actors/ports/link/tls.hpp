@@ -3,9 +3,9 @@
 // TLS on a connection of the link port: version 1.3, a certificate at both ends, each checked against the authority of the job. The handshake of
 // the port (handshake.hpp) and all frames travel inside, so a job's key is proved as without.
 //
-// A line takes the place of ::recv() and ::send() on a socket that somebody else owns and waits for. What it has encrypted and the system has not
-// taken waits in the line, 80 KiB at most: nothing more is taken before that is gone. What it has received and not decrypted may wait
-// there as well, so who stops reading before receive() has said EAGAIN asks holds_input().
+// A line takes the place of ::recv() and ::send() on a socket that somebody else owns and waits for. Bytes that it has encrypted and the system has not
+// taken wait in the line, 80 KiB at most: nothing more is taken before they are gone. Bytes that it has received and not decrypted may wait
+// there as well, so a caller that stops reading before receive() has returned EAGAIN asks holds_input().
 
 #include <array>
 #include <cstddef>
@@ -104,7 +104,7 @@ private:
 
 /// As a connection with TLS begins, and none of ours without.
 constexpr bool begins_tls(std::byte first) { return first == std::byte{0x16}; }
-/// What a process without TLS says to who begins so: "protocol version", an alert.
+/// What a process without TLS sends to a caller that begins so: "protocol version", an alert.
 inline constexpr std::array speaks_no_tls{std::byte{0x15}, std::byte{3}, std::byte{3}, std::byte{0},
                                           std::byte{2},    std::byte{2}, std::byte{70}};
 inline constexpr std::string_view all_or_none =

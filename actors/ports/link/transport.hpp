@@ -3,7 +3,7 @@
 // What carries frames between hosts in place of sockets. A connection is made as ever, by a socket and its handshake; from then on
 // the socket tells of its end alone, and single bytes against the frames, and a line of the transport takes the place of the system's calls on it.
 //
-// Lines carry bytes, in order. Whoever holds a line's mutex (mesh.hpp) sends; whoever reads calls progress(), and receives. Neither waits for the
+// Lines carry bytes, in order. The holder of a line's mutex (mesh.hpp) sends; the reader calls progress(), and receives. Neither waits for the
 // other end: what is sent is copied, or has left, when send() returns, and what has come waits in the transport's memory. So buffers can be let go
 // of at any moment, as everything above expects, also while the other process is stopped.
 
@@ -47,14 +47,14 @@ public:
 class transport {
 public:
   virtual ~transport() = default;
-  /// By which others reach it. Travels in the roster, to who has proved to be of the job.
+  /// By which others reach it. Travels in the roster, to processes that have proved to be of the job.
   virtual std::vector<std::byte> address() const = 0;
   /// Throws error(io): there is no way to there.
   virtual std::shared_ptr<transport_line> line_to(std::span<const std::byte> address, const line_names& names) = 0;
   /// Takes what has come, and goes on with what is under way, until lines hold so much that they should be read first. One thread at a time.
   virtual void progress() = 0;
   /// From now on bell() becomes readable when progress() has something to do. False: it has already, or will have when lines have been read. For
-  /// what lines hold nobody rings: has_input() says so.
+  /// what lines hold already nobody rings: ask has_input().
   virtual bool fall_asleep() = 0;
   /// A descriptor that can be waited for.
   virtual int bell() const = 0;

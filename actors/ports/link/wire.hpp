@@ -3,7 +3,7 @@
 // Values as bytes between processes: little-endian, fixed widths, texts and lists behind their length. One function describes a
 // structure for both directions: `void describe(auto& wire, S& s) { wire(s.a, s.b); }`.
 //
-// What arrives is read without trust: a reader that comes to the end, or meets a length or number that cannot be, is `bad` from then
+// Arriving bytes are read without trust: a reader that comes to the end, or meets a length or number that cannot be, is `bad` from then
 // on and yields zeros; it never reads outside its bytes, nor allocates more than they could describe.
 
 #include <cstddef>

@@ -81,7 +81,7 @@ bool ll_port::has_come(const wanted& what, rank_t at) const {
   return true;
 }
 
-/// What stands in a slot is from this run of epochs (ll_slots.hpp), so what is greater is later.
+/// The stamps in the slots are all of this run of epochs (ll_slots.hpp), so a greater one is later.
 bool ll_port::is_overtaken(const wanted& what) const {
   const std::size_t units = ll_shape::units_of(what.bytes), pitch = shape_.elements * ll_shape::slot_words;
   for (std::size_t i = 0; i < what.count; ++i)
@@ -118,7 +118,7 @@ bool ll_port::sleep_once(const wanted& what, clock::time_point until) {
 
 ll_port::waited ll_port::sleep(const wanted& what, clock::time_point deadline, slot_watch& watch,
                                std::chrono::nanoseconds patience) {
-  // Release: who reads one of them finds that the wait before is over.
+  // Release: a rank that reads one of them finds that the wait before is over.
   constexpr auto release = std::memory_order_release;
   wait_word& mine = waits(rank_);
   const std::uint64_t turns = mine.turns.load(std::memory_order_relaxed);
@@ -154,7 +154,7 @@ ll_port::waited ll_port::sleep_long(const wanted& what, clock::time_point deadli
 
 // -- epochs -------------------------------------------------------------------------------------------------------------
 
-/// What is cleared here no peer writes to before it has heard of the next epoch, if all are in step.
+/// No peer writes to the slots that are cleared here before it has heard of the next epoch, if all are in step.
 std::uint32_t ll_port::end_epoch(std::size_t block, std::uint32_t epoch) {
   if (ll::clears_after(epoch)) [[unlikely]]
     slots::clear(buffers_[static_cast<std::size_t>(rank_)] + shape_.region_at(block, epoch),

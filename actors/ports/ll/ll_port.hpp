@@ -6,7 +6,7 @@
 // addresses of them. Ranks sleep and are woken at a board of the buffers' own (slot_board.hpp), where nobody else sleeps.
 //
 // Nothing keeps a rank from overtaking another one: ranks are in step because each receives, in every epoch, from those that it sends to in the next. Where that is not
-// so, a rank that is two epochs ahead writes over what has not been read. The reader then finds a later epoch than its own, and says so (`overtaken`);
+// so, a rank that is two epochs ahead writes over what has not been read. The reader then finds a later epoch than its own, and returns `overtaken`;
 // it never takes one epoch's data for another's.
 //
 // One thread at a time acts for a rank.

@@ -4,8 +4,8 @@
 // No CAF in here, so that every transition can be tested alone, and under ThreadSanitizer.
 //
 // Here a *message* is a chunk: a reference to the sender's bytes, with its name (epoch, source, lane, sequence). Its *credit* says
-// that it was consumed, and gives those bytes back to the sender. The *epoch* tells the operations of a communicator apart. What was
-// *settled* on its way, since others keep its bytes and bound their number, needs no credit.
+// that it was consumed, and gives those bytes back to the sender. The *epoch* tells the operations of a communicator apart. A chunk that was
+// *settled* on its way needs no credit, since others keep its bytes and bound their number.
 //
 // Owner: rank_state, on the rank's turn; nobody else touches it. What may arrive, in any order:
 //   start(assignment)          begins an operation

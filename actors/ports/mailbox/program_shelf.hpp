@@ -4,7 +4,7 @@
 // several at once, since several operations may be under way. Copies are kept, and fitted anew once nobody performs them any more, so
 // that a size never seen before allocates nothing.
 //
-// Not synchronised: whoever has the rank's turn uses it.
+// Not synchronised: the holder of the rank's turn uses it.
 
 #include <cstddef>
 #include <memory>

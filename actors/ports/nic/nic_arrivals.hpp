@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Who of a communicator's ranks is the last to post an operation to the NIC: he wakes it, since it can begin nothing before. Any thread.
+// Finds which of a communicator's ranks is the last to post an operation to the NIC: that one wakes it, since it can begin nothing before. Any thread.
 
 #include <array>
 #include <atomic>
@@ -13,8 +13,8 @@ namespace troupe::actors {
 
 class nic_arrivals {
 public:
-  /// A rank has posted; one atomic step, whatever the number of ranks. True: as far as this knows, all have. Who is late may be told so
-  /// without need; the last one is never told otherwise. Sequentially consistent. @pre ranks <= 255, and a rank posts an epoch once
+  /// A rank has posted; one atomic step, whatever the number of ranks. True: as far as this knows, all have. A rank that is late may get true
+  /// without need; the last one never gets false. Sequentially consistent. @pre ranks <= 255, and a rank posts an epoch once
   bool complete(epoch_t epoch, int ranks) noexcept {
     std::atomic<std::uint64_t>& slot = counts_[epoch % slots];
     std::uint64_t seen = slot.load();

@@ -18,7 +18,7 @@ namespace {
 /// How long a home that counts as lost may still be at work, if it runs: as wait_for_touching().
 constexpr std::chrono::seconds most_touching{1};
 
-/// What fits, and no half of a letter.
+/// Keeps as much as fits, without half a character at the end.
 template <std::size_t size>
 void keep_text(char (&to)[size], const std::string& text) {
   std::size_t bytes = std::min(text.size(), size - 1);
@@ -70,7 +70,7 @@ std::size_t nic_between::most_bytes(int ranks) {
 
 // -- a rank's turn ------------------------------------------------------------------------------------------------------
 
-/// A home without ranks may end at any moment, and whoever has seen that may have looked already: so the rank looks again when it has posted.
+/// A home without ranks may end at any moment, and the process that notices may have looked already: so the rank looks again when it has posted.
 bool nic_between::post(const nic_client_ptr& who, const nic_posting& what) {
   const rank_t rank = what.rank - how_.first_rank;
   auto& to = of(rank).heads;
@@ -115,7 +115,7 @@ bool nic_between::post(const nic_client_ptr& who, const nic_posting& what) {
   return true;
 }
 
-/// What rank 0's head names. Made once for a plan and size, of the last few; else found. @pre locked
+/// The packed programs that rank 0's head names. Made once for a plan and size, of the last few; else found. @pre locked
 const nic_between::kept_programs& nic_between::pack_for(const nic_posting& what) {
   const auto same = [&](const kept_programs& k) {
     return k.of == what.how && k.elements == what.elements && (k.counts == nullptr) == (what.counts == nullptr) &&
@@ -206,7 +206,7 @@ std::string why_not_performed(const std::vector<offload::rank_program>& all, std
 }
 }  // namespace
 
-/// The descriptors of all ranks, from rank 0's process if they are not kept. What is no such thing is not kept, and fails the operation when all
+/// The descriptors of all ranks, from rank 0's process if they are not kept. Bytes that are no descriptors are not kept, and fail the operation when all
 /// have posted it. False: the process has ended.
 bool nic_between::bring_programs(const head& what, nic_posting& into) {
   into.type = what.type;
@@ -289,7 +289,7 @@ bool nic_between::take_recall(rank_t rank, epoch_t epoch) {
   return found;
 }
 
-/// A home without ranks has ended: what it has not answered it never will. What was recalled comes back as such.
+/// A home without ranks has ended: postings that it has not answered fail. Recalled ones come back as recalled.
 void nic_between::fail_posted() {
   std::vector<posted> left;
   {

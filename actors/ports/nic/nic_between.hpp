@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What the ranks of a communicator in several processes of a host share with the NIC that performs for all of them, their *home*: that of the first
+// The memory that the ranks of a communicator in several processes of a host share with the NIC that performs for all of them, their *home*: that of the first
 // one's process, or a process of its own, `troupe nicd` (nic_host.hpp), where no rank lives. It lies in the communicator's region (board_memory.hpp), and each process has a view of it.
 //
 // A rank that lives elsewhere has a queue of *heads* to its home, and one of *answers* back: Boost.Lockfree's spsc_queue, written by whoever has the
@@ -10,8 +10,8 @@
 // every rank's does (process_memory). Ranks at home post as they would without other processes, and all count in the same arrivals.
 //
 // What ends. A rank that recalls its part waits for the home's answer, until which the home may touch its memory. Its process's own thread looks after
-// that: a home that has ended, or has closed (it let go of all before it said so), touches nothing any more. One that counts as lost and is there
-// still was stopped, and is ended: it must not go on where it was (as wait_for_touching()). Whoever dies here leaves whole words only.
+// that: a home that has ended, or has closed (it let go of everything before it closed), touches nothing any more. One that counts as lost and is there
+// still was stopped, and is ended: it must not go on where it was (as wait_for_touching()). A process that dies here leaves only whole words behind.
 // When a home without ranks has ended, no communicator ends with it: what was posted and not answered fails, and so does what is posted later.
 
 #include <array>

@@ -79,7 +79,7 @@ std::shared_ptr<const offload::rank_program> brought_for(const nic_posting& part
 }
 }  // namespace
 
-/// All have posted it. What a rank elsewhere calls is what the one has called that brings the descriptors, since the fingerprints are equal.
+/// All have posted it. The fingerprints are equal, so every rank elsewhere has called what the rank has called that brings the descriptors.
 void nic_driver::complete(const key& which, job& what) {
   auto brings = std::ranges::find_if(what.parts, [](const part& p) { return p.what.far == nullptr; });
   if (brings == what.parts.end())

@@ -9,7 +9,7 @@
 //
 // An operation is known by its communicator and epoch. It begins when all its ranks have posted it with the same fingerprint; so nobody's memory
 // is touched before everybody is known to have called the same, no packet comes early, and a JobID is used for no longer than packets
-// are under way. Who posts another fingerprint than the first is told so, and its part is not kept.
+// are under way. A rank that posts another fingerprint than the first is told so (`differs`), and its part is not kept.
 //
 // What ends. A rank's part is over when it has been performed, has failed, or was recalled: then nothing here refers to its memory. A recall
 // ends the whole operation in the NIC, since the others could not end it either; their parts are kept until they are recalled, too.
@@ -17,8 +17,8 @@
 // Bounded by what ranks have under way, which is 32 operations each. Operations beyond the NIC's jobs and sequences wait in the order in
 // which they became complete. Scratch is the driver's own, from the beginning of an operation to the end of each part: what is posted and waits for
 // others has none. Those that need little have a quarter of `most_scratch`, those that need more the rest, and of those that need more than that alone
-// one is in the NIC at a time, beside the others. Whoever has no room waits behind those of his kind alone: else short operations would wait for long ones,
-// whosesoever they are. Descriptors are compiled here, not by who posts.
+// one is in the NIC at a time, beside the others. An operation without room waits only behind those of its kind: else short ones would wait for long ones
+// of other ranks. Descriptors are compiled here, not by the ranks that post.
 
 #include <array>
 #include <cstddef>
@@ -85,7 +85,7 @@ struct nic_posting {
 
   /// Of all ranks of the communicator. @pre `how`
   std::shared_ptr<const offload::rank_program> descriptors_of(rank_t which) const;
-  /// Who post it here.
+  /// Ranks that post it here.
   int posters() const { return ranks_here > 0 ? ranks_here : ranks; }
 };
 
@@ -97,7 +97,7 @@ public:
   virtual void performed(epoch_t epoch, failure_ptr why) = 0;
   /// `from` has posted another call for this epoch. Nothing of the posting was kept.
   virtual void differs(epoch_t epoch, rank_t from) = 0;
-  /// What was recalled is the rank's again.
+  /// The memory that was recalled is the rank's again.
   virtual void let_go(epoch_t epoch) = 0;
 };
 using nic_client_ptr = std::shared_ptr<nic_client>;
@@ -116,7 +116,7 @@ public:
   /// Nothing of that communicator is performed any more, and nobody of it is told. @pre its ranks that live here have posted nothing
   void forget(std::uint64_t communicator, picoseconds now);
 
-  // -- from other hosts' NICs (nic_hosts.hpp). What names an operation that is over here is dropped. --
+  // -- from other hosts' NICs (nic_hosts.hpp). Words about an operation that is over here are dropped. --
 
   void ready_came(std::uint64_t communicator, epoch_t epoch, int host, std::uint64_t fingerprint, picoseconds now);
   /// Its `job` says nothing.
@@ -125,7 +125,7 @@ public:
 
   /// Performs some packets. True: there may be more to do at once.
   bool turn(picoseconds now);
-  /// Nothing is here. (What waits for ranks that have not posted is.)
+  /// No operation is here, not even one that waits for ranks that have not posted.
   bool empty() const { return jobs_.empty() && told_.empty(); }
   std::size_t operations() const { return jobs_.size(); }
   std::size_t under_way() const { return static_cast<std::size_t>(offload::most_jobs) - free_.size(); }

@@ -111,7 +111,7 @@ bool nic_driver::take_piece(const key& which, rank_t rank) {
   const std::size_t all = mine->what.output_bytes, bytes = std::min(piece, all - from.copied);
   failure_ptr why;
   try {
-    // Who has ended needs no result.
+    // A process that has ended needs no result.
     const bool there = mine->what.far->write(mine->what.far_rank, mine->what.memory.output + from.copied,
                                              from.output + from.copied, bytes);
     from.copied = there ? from.copied + bytes : all;

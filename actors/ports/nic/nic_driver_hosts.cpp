@@ -11,7 +11,7 @@
 
 namespace troupe::actors {
 
-/// What no other host has a part in ends whatever others do, and can be waited for. What they perform, too, holds its room until all have begun it: two
+/// An operation without a part of other hosts ends whatever they do, and can be waited for. One that they perform, too, holds its room until all have begun it: two
 /// hosts that had room for different ones only would wait for each other, and so would ranks that first wait for something else. So they have room of
 /// their own, and of a communicator's the oldest begins in any case, which is the same one everywhere; hence the oldest that has not ended anywhere
 /// is under way everywhere, and ends. Nothing: none of those that wait can begin, or has to fail.
@@ -45,7 +45,7 @@ void nic_driver::begin_ready_across(picoseconds now) {
   }
 }
 
-/// What it works on is here.
+/// The memory that it works on is here.
 void nic_driver::say_ready(const key& which, job& what, picoseconds now) {
   what.ready_here = true;
   nic_hosts& others = *what.across;

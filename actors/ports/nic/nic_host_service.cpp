@@ -39,7 +39,7 @@ constexpr std::size_t most_connections_to_nic = 4096;
 constexpr int pause_ms = 100;
 /// Between a process's having met the others and this one's: both wait for the same count.
 constexpr std::chrono::seconds most_after_meeting{1};
-/// Who does not take its answer by then takes none.
+/// A caller whose socket does not take a whole answer at once does not read its answers.
 constexpr int answer_room = sizeof(reply);
 
 class page_memory {
@@ -101,7 +101,7 @@ public:
       }
     });
   }
-  /// @pre who asks has met the others
+  /// @pre the caller has met the others
   host_segment& memory() const {
     const steady_time until = std::chrono::steady_clock::now() + most_after_meeting;
     const auto over = [&] {
@@ -111,7 +111,7 @@ public:
     if (!met_.load()) throw error(errc::peer_lost, "a process of the job was lost before all had met");
     return *memory_;
   }
-  /// Somebody of it has ended: who has not met by now never will.
+  /// A process of it has ended: one that has not met by now never will.
   void abandon() { abandoned_.store(true); }
   bool abandoned() const { return abandoned_.load(); }
 

@@ -11,7 +11,7 @@
 // another where the word of a third one takes longer: what comes until then is dropped, and asked for when it begins.
 //
 // The link loses nothing and keeps the order, so nothing is sent again but for that reason, or where a buffer was full. What is sent refers to the
-// ranks' memory until it is taken; who gives that back otherwise first has the link let go of it.
+// ranks' memory until it is taken; otherwise the link has to let go of it before it is given back.
 
 #include <atomic>
 #include <cstdint>
@@ -55,7 +55,7 @@ public:
   rank_t first_rank_of(int host) const;
   nic_wire& wire() const { return *how_.wire; }
 
-  // -- any thread: what the links bring. False: no NIC of that host says so. --
+  // -- any thread: what the links bring. False: no NIC of that host sends such a thing. --
 
   /// Its `job` says nothing.
   bool came(int from, epoch_t epoch, offload_packet&& what);

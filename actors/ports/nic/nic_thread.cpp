@@ -28,7 +28,7 @@ constexpr unsigned rounds_a_care = 256;
 /// Looks between two at the clock.
 constexpr int looks_a_glance = 64;
 
-/// Shorter than others': who is woken beside threads that compute goes first then, for as long. Where the system knows no such thing nothing is
+/// Shorter than others': a thread that is woken beside threads that compute goes first then, for as long. Where the system knows no such thing nothing is
 /// lost but that.
 void ask_for_short_slices() noexcept {
 #if defined(__linux__) && defined(SYS_sched_setattr) && defined(SYS_sched_getattr)
@@ -153,7 +153,7 @@ void nic_thread::take_new() {
   std::ranges::move(std::exchange(new_, {}), std::back_inserter(between_));
 }
 
-/// What other processes have left.
+/// Takes what other processes have left.
 bool nic_thread::look_between() {
   doorbell& at = bell();
   const std::uint32_t rings = at.rings();
@@ -164,7 +164,7 @@ bool nic_thread::look_between() {
   if (has_new_.load()) {
     const std::unique_lock lock(mutex_, std::try_to_lock);
     if (lock) take_new();
-    else at.note();  // whoever has it may be waiting for this thread's end
+    else at.note();  // its holder may be waiting for this thread's end
   }
   std::erase_if(between_, [&](const auto& each) {
     if (!each->has_ended()) return false;
@@ -204,7 +204,7 @@ void nic_thread::work() {
       looks = -1;
     } else if (!looks_on(looks)) {
       sleep();
-      looks = eager_looks;  // whoever woke it has left something, or it sleeps again
+      looks = eager_looks;  // the waker has left something, or it sleeps again
     }
   }
 }

@@ -4,9 +4,9 @@
 // tell their ranks what it says (nic_between.hpp).
 //
 // A rank writes words (a posting, or that it wants its memory back) into a queue of its own (nic_words.hpp). Then it *rings*: a queue that is not on
-// the thread's list of those that rang is put there. So the thread looks at one word however many ranks there are. Who completes an operation (nic_arrivals.hpp), or recalls
+// the thread's list of those that rang is put there. So the thread looks at one word however many ranks there are. The rank that completes an operation (nic_arrivals.hpp), or recalls
 // one, wakes the thread if it sleeps; the others' postings can wait for that.
-// What ends is told on the rank's turn, which the thread takes if it is free; else it leaves a word in the rank's inbox. So the
+// The end of an operation is told on the rank's turn, which the thread takes if it is free; else it leaves a word in the rank's inbox. So the
 // outcome of an operation is there when its caller looks, and callbacks run on this thread.
 //
 // No ring is overlooked. Rank: R1 push into the queue, R2 put it on the list, R3 count itself among those that have posted, R4, if it is the
@@ -17,7 +17,7 @@
 // A posting costs its caller a copy of some 250 bytes, whatever the sizes and the number of ranks, and, of an operation, one rank a system
 // call if the thread sleeps; that comes when the rank's turn was given back, since the thread may run at once on the same core. The thread looks on for `longest_look` after something has moved, if it has a core of its own, then sleeps. Where ranks
 // and this thread are more than the cores, or others want its core, it sleeps at once: looking or yielding would take the time from whoever
-// computes, and one who yields is not woken but waits until the others' time is over. It asks the system for short slices of time, so
+// computes, and one that yields is not woken but waits until the others' time is over. It asks the system for short slices of time, so
 // that it is not kept waiting by those either. Nothing is polled while an operation waits for a rank that has not called it.
 
 #include <atomic>
@@ -37,7 +37,7 @@ namespace troupe::actors {
 
 class nic_thread;
 
-/// A rank's end. One thread at a time: whoever has the rank's turn.
+/// A rank's end. One thread at a time: the holder of the rank's turn.
 class nic_queue : public nic_client, public std::enable_shared_from_this<nic_queue> {
 public:
   static constexpr std::size_t most_posted = nic_words::most_posted;
@@ -79,7 +79,7 @@ public:
   nic_thread(const nic_thread&) = delete;
   nic_thread& operator=(const nic_thread&) = delete;
 
-  /// The thread ends. What is still under way stays where it is: nobody performs it any more.
+  /// The thread ends. Operations that are under way stay where they are: nobody performs them any more.
   void close();
   /// The thread was started: something was posted.
   bool started() const { return started_.load(); }

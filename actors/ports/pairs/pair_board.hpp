@@ -4,7 +4,7 @@
 //
 // Per ordered pair (source → destination) a *lane*: a ring of slots, laid down when either end first uses it. The message of number
 // n of the pair has slot n mod depth at both ends; the numbers are the pair's own, so they are its *epochs*.
-//   A *message* is the slot's head. The sender writes it, and its stamp, n + 1, last: the stamp is the header. What fits lies in the
+//   A *message* is the slot's head. The sender writes it, and its stamp, n + 1, last: the stamp is the header. A short message lies in the
 //   head itself; of the rest the head says where it is, and it is copied once, straight to where it belongs. Where the receiver's process
 //   does not map that memory, what the head names may be a copy that it does map (pair_staging.hpp).
 //   A *credit* is the slot's word of `finished`: message n was taken. It gives the sender its buffer and the slot back. The words of a lane's
@@ -13,7 +13,7 @@
 //   A message may be *left*: it is over at the sender as soon as it lies whole on the board, in its head or in the slot's part of the lane's
 //   room. The sender helps nobody with it, and waits for its credit when it needs the slot again.
 // A receiver that does not look says where its message belongs (`offered`). Then the sender copies. Of a large message both copy:
-// whoever is there claims units. What is staged the receiver copies alone, as long as it looks.
+// the end that is there claims units. What is staged the receiver copies alone, as long as it looks.
 //
 // Invariants (mark(n) = n + 1; a word *names* n if it holds mark(n)):
 //   1. A rank's turn writes its end; one thread at a time has it.
@@ -27,11 +27,11 @@
 //   4. `finished` names n as soon as every unit of n was copied, and nothing else does before the sender has seen it (2). Of a unit
 //      that the system does not copy any more (processes) `failed` is said before it is counted: then n is never finished.
 //   5. Message n is performed at both ends if all its units were claimed before the receiver closed the claims, else at neither:
-//      close() and the claims are read-modify-writes of one word. Whoever claims a unit copies it at once, within its turn.
+//      close() and the claims are read-modify-writes of one word. An end that claims a unit copies it at once, within its turn.
 //   6. Between processes the sender of a long message says in `staged` how many of its units may be claimed: all, before the stamp, if it stages none;
 //      else the first, before the stamp, and each other one after it lies in the staging buffer. So the receiver finds unit 0 where it finds the stamp, and claims
 //      no unit that is not there. A sender that is asked to copy by itself copies from its buffer, and has staged all by then.
-//   7. An end that does not look any more says so (`tell`) and looks once more; the other end writes, then reads `tell`. These
+//   7. An end that stops looking sets `tell` and looks once more; the other end writes, then reads `tell`. These
 //      four accesses are sequentially consistent, so either the end sees what was written, or the writer sees that it has to tell it.
 
 #include <atomic>
@@ -44,7 +44,7 @@
 
 namespace troupe {
 
-/// One message. What changes with every short message (the head) is apart from what does not (the rest): then an end that looks whether the other
+/// One message. The head, which changes with every short message, is apart from the rest, which does not: then an end that looks whether the other
 /// one is away finds that in its own cache. Pairs of lines, since processors fetch the neighbour too.
 struct pair_slot {
   /// What fits the stamp's line and its neighbour, which comes with it.

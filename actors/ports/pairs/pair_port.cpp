@@ -38,7 +38,7 @@ void pair_end::post() {
   if (!was_taken(*lane_, (mark_ - 1) % pair_lane::depth, left_before_)) return;
   posted_ = true;
   head.shape = shape_;
-  // Of what is left here it wants to hear nothing; who needs the slot later says so (go_away()).
+  // A message that is left here needs no word back; a later one that needs the slot sets its own `tell` (go_away()).
   if (away_ && over_ == sent_when::taken) slot_->sender.tell.store(mark_, std::memory_order_relaxed);
   if (bytes_ > pair_slot::inline_bytes && over_ == sent_when::copied) {
     std::memcpy(lane_->left_at(mark_ - 1), data_, bytes_);
@@ -244,7 +244,7 @@ pair_status pair_end::copy_unit(std::uint64_t which, std::byte* target, const st
     else if (moved == pair_status::failed || was_withdrawn())
       slot_->answer.failed.store(mark_, std::memory_order_relaxed);
   }
-  // Whoever counts the last one sees what was said of those before.
+  // The end that counts the last unit sees what was stored about those before.
   if (slot_->answer.copied.fetch_add(1, std::memory_order_acq_rel) + 1 == all && !has_failed()) finish();
   return pair_status::performed;
 }

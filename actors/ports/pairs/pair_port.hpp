@@ -76,7 +76,7 @@ public:
   bool left() const { return posted_ && over_ == sent_when::copied; }
   /// Does what can be done. A mismatch only receivers find. @pre posted, not closed
   pair_status look() {
-    // Most looks find nothing, and whoever waits for a message looks as fast as it can.
+    // Most looks find nothing, and a rank that waits for a message looks as fast as it can.
     if (sending_) {
       if (!posted_) {
         post();

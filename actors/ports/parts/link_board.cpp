@@ -65,7 +65,7 @@ void link_boards::forget(epoch_t epoch) {
   end_use(*found, false);
 }
 
-/// What is let go of may hold callers' callbacks, which end outside the lock.
+/// Operations that are let go of may hold callers' callbacks, which end outside the lock.
 void link_boards::end_use(link_board& board, bool leaves) {
   std::vector<std::shared_ptr<operation_parts>> gone;
   {

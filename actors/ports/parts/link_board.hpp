@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // What the ranks of one partitioned operation say to each other through memory that all of them share, in place of messages: a part that is ready
-// is seen by whoever needs it, and read where it lies. Between processes the same words lie in part_areas, each rank's for itself.
+// is seen by the ranks that need it, and read where it lies. Between processes the same words lie in part_areas, each rank's for itself.
 //
 // A *link* (part_links.hpp) has a word `sent`, which only its sender writes, and `taken`, which only its receiver does. A message is an entry,
 // then `sent`; its credit is `taken`. Both words carry the *stamp* of the use that the board is in, so what an earlier operation has left in them
 // counts for nothing, and nobody has to wipe the board before its stamp wraps.
 //
-// Nobody overlooks anything. Who has sent sets the lane's bit in the receiver's news (N1) and then looks whether it is there (N2); who comes
-// says so (C1) before it first looks at its news (C2). Who lacks a credit, or waits until all that it has sent is taken, says so (W1) and looks once more (W2);
-// who has taken says so (T1) and then looks whether somebody waits (T2). All eight are sequentially consistent. Who is there is told by whoever has
-// news for it (part_performer.hpp), and looks then.
+// No message is overlooked. A sender sets the lane's bit in the receiver's news (N1), then checks whether the receiver has arrived (N2); a rank that arrives
+// marks itself present (C1) before it first reads its news (C2). A rank that lacks a credit, or waits for its messages to be taken, sets a flag (W1) and checks once more (W2);
+// a receiver stores `taken` (T1), then checks that flag (T2). All eight accesses are sequentially consistent. A sender wakes a receiver that is present when it
+// has news for it (part_performer.hpp), and the receiver then looks.
 //
 // Life. link_boards lends a board to the ranks that call the same operation; it comes back when all that came have left, and no rank comes any more.
 // Whatever one rank writes for the next use comes after that: both go through the mutex of link_boards.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What one rank of a partitioned operation has where the others look: the lines of its links, and its news. It lies on a link_board, of one
-// process, or in one of the part_areas that processes of a host map. Who writes what, and in which order: link_board.hpp.
+// The part of one rank of a partitioned operation that the others look at: the lines of its links, and its news. It lies on a link_board, of one
+// process, or in one of the part_areas that processes of a host map. link_board.hpp says which rank writes which word, and in which order.
 
 #include <atomic>
 #include <cstddef>

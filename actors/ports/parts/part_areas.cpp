@@ -71,7 +71,7 @@ link_view part_areas::enter(epoch_t epoch, std::uint64_t fingerprint, rank_t ran
   words.waits.store(false, std::memory_order_relaxed);
   words.told.store(false, std::memory_order_relaxed);
   entry& to = directories_[rank].of[use];
-  // Who sees any of this sees, too, that the entry is not that of the operation before.
+  // A rank that sees any of these stores sees, too, that the entry is not that of the operation before.
   to.fingerprint.store(fingerprint, std::memory_order_release);
   to.stamp.store(with.stamp, std::memory_order_release);
   to.at.store(with.at, std::memory_order_release);

@@ -3,15 +3,15 @@
 // Where ranks of several processes of a host keep what a partitioned operation says (link_view.hpp): each rank in *areas* of its own, which all
 // map. So nobody waits for a lock that a process could die with, and nothing has to be agreed on before a rank begins.
 //
-// A rank has a *directory*: for each operation that it is in, the operation's number and its area. Who comes names its operation there (C1) and
-// then looks who else has (C2); who has sent looks for the receiver's afterwards (N2). Who finds no such entry leaves it to the other one, which
-// finds all that was sent when it comes (`sent` is written and read in one order with the entries, sequentially consistent). Who finds one compares
+// A rank has a *directory*: for each operation that it is in, the operation's number and its area. A rank that arrives enters its operation there (C1) and
+// then looks for the others' entries (C2); a sender looks for the receiver's entry after it has sent (N2). If it finds none, the receiver takes care of it: it
+// finds all that was sent when it arrives (`sent` and the entries are sequentially consistent, so one order holds for both). A rank that finds an entry compares
 // the calls: of two ranks at least one sees the other's.
 //
 // An area is used again when its rank has left the operation. Performed: then all that it has sent is taken, and nobody has to find anything
-// there; a bit or a wake-up that comes late costs the next operation a look. Failed: the directory does not name it any more, which who has read
-// what its rank has sent looks at before it believes that, and it lies idle until every rank has stopped (forget()). So a process that was stopped
-// while it read, and lost, takes nothing for what it was not.
+// there; a bit or a wake-up that comes late costs the next operation a look. Failed: the directory does not name it any more, and a reader checks the
+// directory before it believes what it has read; the area lies idle until every rank has stopped (forget()). So a process that was stopped
+// while it read, and counts as lost, takes nothing for what it was not.
 
 #include <array>
 #include <atomic>
@@ -38,7 +38,7 @@ public:
   part_areas(const part_areas&) = delete;
   part_areas& operator=(const part_areas&) = delete;
 
-  /// What another process has sent, as this one reaches it.
+  /// The other processes' memory, as this one reaches it.
   process_memory& others() const { return *memory_->peers(); }
 
   enum class found : std::uint8_t { nothing, it, unlike };

@@ -35,7 +35,7 @@ struct part_performer::port {
     return *std::ranges::find(ends, peer, &part_links::end::peer);
   }
 
-  void tell(rank_t to, const link_view& view) {  // N2; who comes later looks by itself
+  void tell(rank_t to, const link_view& view) {  // N2; a rank that comes later looks by itself
     if (between()) {
       if (!view.member->told.load() && !view.member->told.exchange(true)) outbox.news(to);
     } else if (view.member->here.load()) {
@@ -127,7 +127,7 @@ struct part_performer::port {
     mine().at(link.line, at).room[at % part_links::per_line] = {data, bytes};
     mine().member->open.fetch_add(1, std::memory_order_relaxed);  // before anybody can take it
     std::atomic<std::uint64_t>& sent = mine().at(link.line).sent;
-    if (between()) sent.store(stamped(mine().stamp, ++next));  // N1, of who has not come yet
+    if (between()) sent.store(stamped(mine().stamp, ++next));  // N1, also for a receiver that has not come yet
     else sent.store(stamped(mine().stamp, ++next), std::memory_order_release);
     ++self.moves_;
     tell_lane(to, lane);
@@ -274,7 +274,7 @@ part_performer::status part_performer::advance_lanes(part_outbox& out) {
   return status::performed;
 }
 
-/// What an earlier use of the board has left may name lanes that there are not.
+/// Bits that an earlier use of the board has left may name lanes that there are not.
 void part_performer::advance_lane(port& at, int lane) {
   if (lane < what_->code->lanes_per_channel) static_cast<void>(lanes_.advance_alone(at, lane));
 }

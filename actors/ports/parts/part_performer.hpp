@@ -10,7 +10,7 @@
 // Between processes the receiver maps what the sender has in memory that both share, and else the system copies (board_memory.hpp). What comes from a
 // rank that has given the operation up meanwhile is not believed: nothing follows from it, and the operation ends with the others' failure.
 //
-// Owner: operation_parts, and so whoever has the rank's turn. begin(), then advance() whenever something may have come, then leave(), also
+// Owner: operation_parts, and so the holder of the rank's turn. begin(), then advance() whenever something may have come, then leave(), also
 // where it was not performed: afterwards nothing here refers to anybody's buffers. Others may still read what this rank has sent, as they may
 // by mailbox: so buffers are the operation's until all ranks have stopped (rank_state.hpp).
 // Made once; repetitions allocate nothing.
@@ -51,7 +51,7 @@ public:
   part_performer(const part_performer&) = delete;
   part_performer& operator=(const part_performer&) = delete;
 
-  /// For the next repetition. Who called something else; −1: nobody so far, and it has begun. Throws std::bad_alloc. @pre left
+  /// For the next repetition. Returns a rank that called something else; −1: none so far, and it has begun. Throws std::bad_alloc. @pre left
   rank_t begin(link_boards& boards, epoch_t epoch, std::uint64_t fingerprint,
                const std::shared_ptr<operation_parts>& mine);
   /// The same between processes. Throws error(out_of_memory). @pre the links fit there

@@ -3,7 +3,7 @@
 // Where a board lies: in the memory of one process, or in a region that the processes of a host map (host_segment.hpp).
 //
 // A board's *roots* are asked for when it is made, in the same order in every process, which finds the same memory there: zeros at first, so zero
-// is what all that lies in a root begins with. The rest is taken on demand by whoever needs it first, and found by the others through a
+// is what all that lies in a root begins with. The rest is taken on demand by the process that needs it first, and found by the others through a
 // relative pointer (relative.hpp). Nothing is given back before the board ends.
 
 #include <chrono>
@@ -125,7 +125,7 @@ protected:
   board_memory() = default;
 };
 
-/// Of one process. What little most boards take comes from the heap; further pieces lie on pages that the system has not given before they are
+/// Of one process. The little that most boards take comes from the heap; further pieces lie on pages that the system has not given before they are
 /// written to. Of a board of many ranks hardly anything ever is, and a page that is new costs more than the message on it.
 class heap_memory final : public board_memory {
 public:

@@ -12,10 +12,10 @@ namespace troupe::actors {
 
 class host_segment;
 
-/// Any thread. What was allocated may be given back after the engine has ended.
+/// Any thread. Memory may be given back after the engine has ended.
 class caller_memory final : public std::pmr::memory_resource {
 public:
-  /// What is allocated from now on lies there. Once.
+  /// From now on memory is allocated there. Once.
   void lie_in(std::shared_ptr<host_segment> shared);
   /// Small pieces lie together: a stretch of the segment is 64 KiB at least.
   std::pmr::memory_resource& pooled() { return pool_; }

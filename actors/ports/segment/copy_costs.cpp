@@ -22,7 +22,7 @@ namespace {
 using clock = std::chrono::steady_clock;
 
 constexpr int rounds = 16;
-/// Whoever else is at work on these cores must not hold up the join.
+/// Other work on these cores must not hold up the join.
 constexpr std::chrono::milliseconds longest_timing{5};
 /// Somebody else's moment on one of the cores makes all copies of a series slow, or those of one kind.
 constexpr int most_series = 3;

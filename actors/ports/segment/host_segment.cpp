@@ -33,7 +33,7 @@ constexpr int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 constexpr std::uint64_t most_whole = std::uint64_t{1} << 46;
 }  // namespace
 
-/// As mapped in this process; detached with it, if it could be made. What is taken is counted up in the region's first word, which all share.
+/// As mapped in this process; detached with it, if it could be made. The region's first word, which all share, counts how much is taken.
 class host_segment::region final : public board_memory, private process_memory {
 public:
   region(std::shared_ptr<host_segment> of, std::uint32_t which, std::uint64_t at, std::size_t bytes,
@@ -150,7 +150,7 @@ std::shared_ptr<host_segment> host_segment::take(descriptor from) {
   struct stat what {};
   const bool fits = ::fstat(from.get(), &what) == 0 && what.st_size >= static_cast<off_t>(sizeof(table)) &&
                     static_cast<std::uint64_t>(what.st_size) % page == 0;
-  // Who could shrink it could end the process that looks into it.
+  // Sealed: a process that could shrink the memory could end the one that reads it.
   if (!fits || (::fcntl(from.get(), F_GET_SEALS) & seals) != seals)
     throw error(errc::io, "what was passed is no memory for boards");
   table* const shared = map_table(from.get());
@@ -237,14 +237,14 @@ stretch* host_segment::find_or_make(std::uint64_t id, std::uint32_t processes, s
   stretch* const made = find_free(bytes, shared_->whole);
   if (made == nullptr) return nullptr;
   made->left = processes;
-  std::atomic_signal_fence(std::memory_order_seq_cst);  // for whoever takes the lock over
+  std::atomic_signal_fence(std::memory_order_seq_cst);  // for a process that takes the lock over
   made->id = id;
   return made;
 }
 
 std::shared_ptr<board_memory> host_segment::attach(std::uint64_t id, std::vector<std::uint32_t> processes,
                                                    std::size_t bytes) {
-  // A little more, for the word that counts. What could never fit is refused alike by all.
+  // A little more, for the word that counts. A length that could never fit is refused alike by all.
   if (id == 0 || bytes > shared_->whole / 4) return nullptr;
   const std::uint64_t wanted = up_to_page(bytes + board_memory::alignment);
   std::uint64_t at = 0, size = 0;
@@ -271,7 +271,7 @@ std::shared_ptr<board_memory> host_segment::attach(std::uint64_t id, std::vector
   return nullptr;
 }
 
-/// The last one's pages go back to the system, so whoever has the place next finds zeros.
+/// The last one's pages go back to the system, so the next user of the place finds zeros.
 void host_segment::detach(std::uint32_t which) noexcept {
   try {
     const lock mine{*shared_};
@@ -310,7 +310,7 @@ std::byte* host_segment::lend(std::size_t bytes) {
   if (neighbours_.empty() || bytes == 0 || bytes > shared_->whole / 4) return nullptr;
   const std::uint64_t wanted = up_to_class(bytes);
   const lock mine{*shared_};
-  // Who finds no room for data goes on without; a communicator does not.
+  // Data that find no room here go without; the last places are kept for communicators, which cannot.
   const auto used = [](const stretch& s) { return s.id != 0; };
   if (std::count_if(shared_->of, shared_->of + shared_->stretches, used) >= most_lent) return nullptr;
   stretch* const free = find_free(wanted, 2 * wanted);
@@ -330,7 +330,7 @@ std::byte* host_segment::lend(std::size_t bytes) {
   free->left = 1;
   free->address = reinterpret_cast<std::uint64_t>(at);
   free->owner = here_ + 1;
-  std::atomic_signal_fence(std::memory_order_seq_cst);  // for whoever takes the lock over
+  std::atomic_signal_fence(std::memory_order_seq_cst);  // for a process that takes the lock over
   free->id = ++shared_->lent;
   shared_->processes[here_].changes.fetch_add(1, std::memory_order_release);
   return static_cast<std::byte*>(at);

@@ -12,13 +12,13 @@
 // does not give back: such a region stays until the job has ended.
 //
 // A process has memory there for its callers' data, too (lend()): the others map it when they first reach for an address in it, and work on it as
-// threads would. What a process had that was killed stays until the job has ended: others may be at work on it that have not heard of that yet.
+// threads would. The memory of a process that was killed stays until the job has ended: others may be at work on it that have not heard of that yet.
 //
-// What lies elsewhere is copied by the system, from the memory of one process to that of the other, if it may: all have tried it when they
+// Data that lie elsewhere are copied by the system, from the memory of one process to that of the other, if it may: all have tried it when they
 // met. A number of a process may be another one's, later: each is known by what stands at an address that it has told, and a copy is made only
 // while it has not ended since (pidfd).
 //
-// Whoever is in the job is believed: it has proved that it has the job's key, and could end the others in simpler ways.
+// Every process of the job is trusted: it has proved that it has the job's key, and could end the others in simpler ways.
 
 #include <atomic>
 #include <chrono>
@@ -48,7 +48,7 @@ public:
   /// Throws error(io): the system gives no such memory.
   /// @param costs by which all of its processes decide what they stage
   static std::shared_ptr<host_segment> make(const copy_costs& costs = {});
-  /// What another process has made. Throws error(io) if it is no such memory, or this process cannot use it as the others do.
+  /// Maps the segment that another process has made. Throws error(io) if it is no such memory, or this process cannot use it as the others do.
   static std::shared_ptr<host_segment> take(descriptor from);
   ~host_segment();
   host_segment(const host_segment&) = delete;

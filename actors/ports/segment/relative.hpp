@@ -2,7 +2,7 @@
 #pragma once
 // A pointer in memory that several processes map, each somewhere else: the distance from itself. Zero, with which fresh memory begins, is null.
 //
-// What it points to lies in the same memory, and is never itself.
+// Its target lies in the same memory, and is never the pointer itself.
 
 #include <atomic>
 #include <cstddef>

@@ -27,7 +27,7 @@ constexpr std::uint32_t most_processes = 4096;
 constexpr std::uint32_t most_stretches = 16'384;
 /// Of them; from then on nobody gets memory for data.
 constexpr std::int64_t most_lent = most_stretches / 4 * 3;
-/// The table is changed in microseconds. Whoever holds the lock for so long was stopped.
+/// The table is changed in microseconds: a process that holds the lock for so long was stopped.
 constexpr std::time_t most_locked_seconds = 10;
 
 constexpr std::uint64_t up_to_page(std::uint64_t bytes) { return (bytes + page - 1) / page * page; }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Memory of this process that the others of its host map, too; given back by who holds it.
+// Memory of this process that the others of its host map, too; given back by its holder.
 
 #include <bit>
 #include <cstddef>

@@ -188,7 +188,7 @@ std::size_t slot_board::root_bytes(int ranks) {
          n * n * sizeof(relative<slot_channel>) + direct_board::common_bytes + pieces * board_memory::alignment;
 }
 
-/// Twice what is laid down once: whoever is too late leaves his there.
+/// Twice what is laid down once: a rank that is too late leaves its own there.
 std::size_t slot_board::most_bytes(int ranks) {
   const auto n = static_cast<std::size_t>(ranks);
   return n * (sizeof(rank_words) + sizeof(shared_cores::entry)) + n * n * sizeof(relative<slot_channel>) +
@@ -238,7 +238,7 @@ void slot_board::sleep::announce(rank_t rank, rank_t writer) {
 }
 
 void slot_board::sleep::want_finished(rank_t of, std::uint64_t bound) {
-  // The nearest bound of all who sleep counts; who is woken by another one's bound announces its own again.
+  // The nearest bound of all who sleep counts; a rank that is woken by another one's bound announces its own again.
   std::atomic<std::uint64_t>& wanted = board_.words(of).wanted;
   std::uint64_t before = wanted.fetch_or(0, std::memory_order_acq_rel);
   while (!wanted.compare_exchange_weak(before, before == 0 ? bound : std::min(before, bound),

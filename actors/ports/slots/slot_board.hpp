@@ -20,7 +20,7 @@
 // Memory is laid down on demand and never moved, so no reader can hold a stale address: the first two lines of a half in the channel
 // itself, longer messages in levels of eight times the size. 896 bytes a channel, 9 KiB a ring; 8 bytes for every pair that never spoke.
 //
-// Sleeping. A waiting thread may sleep; whoever writes to a rank afterwards looks at the rank's word `sleeping` and wakes it. No
+// Sleeping. A waiting thread may sleep; a rank that writes to it afterwards looks at its word `sleeping` and wakes it. No
 // wake-up is lost:
 //   sleeper   S1 store `sleeping`   S2 membarrier   S3 look at its slots again   S4 sleep unless the ticket has changed since before S1
 //   writer    W1 store slots        W2 compiler barrier   W3 load `sleeping`; if set: change the ticket, wake
@@ -34,7 +34,7 @@
 // S2 and W2 are full fences of the two threads themselves. Either S3 sees the slots, or W3 sees `sleeping`.
 // ThreadSanitizer knows neither; for it S1 and W3 are read-modify-writes of `sleeping`: they come in one order, and the later one sees
 // the earlier one and all that was before it.
-// Who sleeps until a message of the pair board has moved (ports/pairs) needs no S2: there W3 is such a read-modify-write everywhere, since its writer
+// A rank that sleeps until a message of the pair board has moved (ports/pairs) needs no S2: there W3 is such a read-modify-write everywhere, since its writer
 // looks at `sleeping` only when the other end has gone away.
 // Where S2 fails (a system call filter that was set after the process had registered for membarrier), a wake-up may be lost. Boards
 // that are made from then on do without; a sleep on this board is cut into naps.
@@ -134,7 +134,7 @@ public:
   void learn(std::uint64_t bound) {
     if (bound > source_.known) source_.known = bound;
   }
-  /// open() has failed although the source has just learned what the destination has finished. Who runs ahead then waits for half a ring,
+  /// open() has failed although the source has just learned what the destination has finished. A rank that runs ahead then waits for half a ring,
   /// so that the two ends change turns once in many epochs. The destination needs nothing of this rank for that: all that this rank has to
   /// say of those epochs is written.
   void found_full(std::uint64_t sequence) {
@@ -266,7 +266,7 @@ public:
       wake_sleeper(seen, writer);
     return seen != 0;
   }
-  /// Wakes whoever sleeps for `rank`, whatever for, and makes it look at its reasons to stop again. What was stored before is seen.
+  /// Wakes the threads that sleep for `rank`, whatever for, and makes it look at its reasons to stop again. They see what was stored before.
   void wake(rank_t rank);
   /// The same, if it sleeps until a message of the pair board has moved, for which no slot is written (announced for `no_writer`). False: it does not. If
   /// it is about to, it sees what was stored before this.
@@ -311,7 +311,7 @@ public:
 private:
   struct alignas(128) rank_words {
     std::atomic<std::uint64_t> done{0};
-    /// Somebody sleeps until `done` has reached this; 0: nobody. Looked at by who has just changed it.
+    /// Somebody sleeps until `done` has reached this; 0: nobody. Looked at by a thread that has just changed it.
     std::atomic<std::uint64_t> wanted{0};
     // Another line: read by every writer, written only by a thread that goes to sleep.
     alignas(64) std::atomic<std::uint64_t> sleeping{

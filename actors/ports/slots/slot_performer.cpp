@@ -149,7 +149,7 @@ void slot_performer::local(const slot_step& s) const {
 TROUPE_INLINE slot_performer::outcome slot_performer::open(const slot_step& s) {
   slot_channel& to = *channels_[s.out_channel];
   if (to.is_open(sequence_)) return outcome::moved;
-  // What the destination has sent lately tells what it finished.
+  // The destination's last messages show what it has finished.
   const slot_program::channel_use& use = code_->channels[s.out_channel];
   if (use.reverse >= 0) to.learn(channels_[static_cast<std::size_t>(use.reverse)]->seen());
   if (!to.open(sequence_, generation_, code_->format, use.lines)) [[unlikely]]

@@ -58,7 +58,7 @@ public:
   }
 
   status advance() override;
-  /// What the rank has written stays.
+  /// The rank's own messages stay.
   void abandon() override;
 
   bool idle() const override { return unfinished_ == 0; }

@@ -30,8 +30,8 @@ constexpr std::size_t most_message = 64 * 1024;
 constexpr std::size_t most_under_way = 8;
 /// That came before one that was sent earlier, as on networks of several ways they may.
 constexpr std::size_t most_early = 1024;
-/// Bytes of all lines that have come and wait to be read, in UCX's memory, before progress() leaves the rest to the network. What one step of UCX
-/// brings comes on top.
+/// Bytes of all lines that have come and wait to be read, in UCX's memory, before progress() leaves the rest to the network. The messages that one step of UCX
+/// brings come on top.
 constexpr std::size_t most_held = 1 << 20;
 /// For the other ends to hear that this one is gone.
 constexpr std::chrono::milliseconds most_closing{500};
@@ -87,7 +87,7 @@ private:
   ucs_status_t take(const message_head& head, void* data, std::size_t bytes, const ucp_am_recv_param_t& how);
   sent_message* idle_message() noexcept;
   void keep(sent_message& idle);
-  /// What waits for an earlier message cannot be read before that has come: alone it stops nothing.
+  /// A message that waits for an earlier one cannot be read before that has come: alone it stops nothing.
   bool is_full() const { return ready_ > 0 && ready_ + early_ >= most_held; }
 
   const ucx_calls& ucx_;
@@ -181,7 +181,7 @@ ucx_worker::ucx_worker() : ucx_(ucx_calls::get()) {
 
 ucx_worker::~ucx_worker() { end(); }
 
-/// What could not be closed, as it waits for memory of a process that is gone, UCX would abort at. So it stays until this process ends, and all of the
+/// UCX would abort at an endpoint that could not be closed, as it waits for memory of a process that is gone. So it stays until this process ends, and all of the
 /// worker with it: UCX may still read messages that were sent, and call what it was given.
 void ucx_worker::end_or_leave(ucx_worker* of) {
   const auto until = std::chrono::steady_clock::now() + most_closing;
@@ -208,7 +208,7 @@ std::shared_ptr<transport_line> ucx_worker::line_to(std::span<const std::byte> a
   return std::make_shared<ucx_line>(shared_from_this(), address, names);
 }
 
-/// Where memory is all that UCX may use, it cannot tell who is gone; the socket beside the line does. That it says so is no error: it is kept from its
+/// Where memory is all that UCX may use, it cannot tell that a process is gone; the socket beside the line does. UCX logs that, though it is no error: it is kept from its
 /// log, which is the process's, as are the handlers, a stack without a lock. So one line at a time is made, of all workers, and what UCX has
 /// to say elsewhere in the process at that moment is not written. @pre locked
 ucs_status_t ucx_worker::connect(ucp_ep_params_t& to, ucp_ep_h& end, bool& tells_losses) {
@@ -255,7 +255,7 @@ bool ucx_worker::fall_asleep() {
   // It says "busy" for ever where it sees the beginning of what a process of this system was about to write when it was killed.
   const ucs_status_t armed = ucx_.worker_arm(worker_);
   if (armed == UCS_OK || armed == UCS_ERR_BUSY) return armed == UCS_OK;
-  // Nothing would be heard any more. Who reads the lines is told.
+  // Nothing would be heard any more: every line fails, so its reader learns it.
   for (const auto& [name, line] : lines_) line->fail(ucx_.status_string(armed));
   return false;
 }
@@ -268,7 +268,7 @@ ucs_status_t ucx_worker::came(void* worker, const void* head, std::size_t head_b
   return static_cast<ucx_worker*>(worker)->take(said, data, bytes, *how);
 }
 
-/// What has no line's name is a stranger's, or late: dropped.
+/// A message without a line's name is a stranger's, or late: dropped.
 ucs_status_t ucx_worker::take(const message_head& head, void* data, std::size_t bytes, const ucp_am_recv_param_t& how) {
   const auto line = lines_.find(head.name);
   if (line == lines_.end()) return UCS_OK;

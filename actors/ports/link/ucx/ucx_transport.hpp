@@ -2,7 +2,7 @@
 #pragma once
 // UCX (openucx.org) as a transport between hosts: whatever networks it knows, by active messages of at most 64 KiB.
 //
-// Its ports are open to whoever reaches them, and what it reads there is not authenticated: each message bears its line's name,
+// Its ports are open to all that reach them, and what it reads there is not authenticated: each message bears its line's name,
 // and those that bear none are dropped, but only after UCX has parsed them. Hence not beside TLS, and only in networks that are the job's own.
 
 #include <memory>
