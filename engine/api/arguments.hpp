@@ -10,7 +10,7 @@
 //   std::complex of another element type                  as two elements; sum, average, pre_mul_sum
 //   enumerations, short, long double, wchar_t, char16_t,
 //   other trivially copyable objects                      as bytes; everything that does not reduce
-// A trivially copyable object travels as it is: a pointer inside one means nothing to who receives it in another process.
+// A trivially copyable object travels as it is: a pointer inside one means nothing to a receiver in another process.
 
 #include <complex>
 #include <concepts>
@@ -101,7 +101,7 @@ struct item<B> {
 template <class B>
 concept buffer = detail::range_of_objects<B> || detail::single_object<B>;
 
-/// What one object of a buffer is.
+/// The type of one object of a buffer.
 template <class B>
 using item_of = typename detail::item<B>::type;
 
@@ -272,7 +272,7 @@ op op_of(const F& function) {
 }  // namespace detail
 
 /// What combines two objects of type T: an op, or a function of two of them that is associative. std::plus and its like are the op that
-/// they mean. Any other function counts as not commutative unless commutative() says so, and is called as user_function says. One
+/// they mean. Any other function counts as not commutative unless it is marked with commutative(), and is called as user_function describes. One
 /// that has a state is referred to, so it must live as long as the operation.
 template <class T>
 class reduction {
@@ -317,7 +317,7 @@ template <class...>
 inline constexpr bool never = false;
 template <class A>
 inline constexpr bool is_range_of_others = std::ranges::range<A> && !range_of_objects<A>;
-/// What comes first is always a buffer.
+/// The first argument is always a buffer.
 template <class First = int, class...>
 inline constexpr bool begins_with_other_object =
     std::is_class_v<std::remove_cvref_t<First>> && !std::ranges::range<First> && !single_object<First>;

@@ -24,7 +24,7 @@
 
 namespace troupe {
 
-/// Of standard containers: troupe::vector<float> v(n, engine). Any thread. What it has given out stays valid after the engine has ended.
+/// Of standard containers: troupe::vector<float> v(n, engine). Any thread. Its memory stays valid after the engine has ended.
 template <class T>
 class allocator {
 public:

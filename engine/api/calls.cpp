@@ -79,7 +79,7 @@ plain_v_call reduce_scatter_v(const void* input, void* output, const block_list&
 }
 
 namespace {
-/// Whoever is not the root need not know more.
+/// A rank that is not the root need not know more.
 size_list counts_or_own(const block_list& blocks, std::size_t count) {
   return blocks.counts.empty() ? size_list{count} : size_list{blocks.counts};
 }

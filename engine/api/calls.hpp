@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What a caller writes down of an operation. One function per collective, so that its blocking, asynchronous and grouped forms
+// The descriptions that callers write of operations. One function per collective, so that its blocking, asynchronous and grouped forms
 // on `communicator` share one description. n is the number of ranks; counts are in elements; buffers may be any contiguous range of
 // an element type (std::span, std::vector, std::array, C array) or pointer + count + type.
 //
@@ -8,7 +8,7 @@
 // all_to_all, broadcast, reduce, scan and exscan; for all_gather, reduce_scatter, gather and scatter the smaller buffer is the rank's own block of the
 // larger one. Any other overlap is errc::buffers_overlap.
 //
-// Ranks of one address space may read the same input. What an operation writes must overlap no other rank's buffer of the operation: peers
+// Ranks of one address space may read the same input. An output must overlap no other rank's buffer of the operation: peers
 // read and write these buffers directly, at any time until it is done. Nobody checks that: the results would be undefined.
 
 #include <cstddef>
@@ -36,7 +36,7 @@ namespace calls {
 
 // -- whichever collective ---------------------------------------------------------------------------------------------
 
-/// What the functions below are, each for one collective. An operation that it does not reduce with, and a root that it does not
+/// The general form of the functions below, each for one collective. An operation that it does not reduce with, and a root that it does not
 /// have, are ignored. Throws error(invalid_argument) if `what` is no enumerator.
 inline plain_call any(collective what, const void* input, void* output, std::size_t count, datatype type,
                       const op& reduction, rank_t root, call_options&& options) {
@@ -49,7 +49,7 @@ inline plain_call any(collective what, const void* input, void* output, std::siz
   c.output = output;
   c.count = count;
   if (is_reduction(what)) c.reduction = reduction;
-  // Most calls have none. What was written a moment ago field by field is only looked at so: to move it would read several fields at once, which
+  // Most calls have none. Fields that were written a moment ago one by one are only looked at one by one: a move would read several at once, which
   // waits for all of them.
   if (options.any()) c.options = std::move(options);
   return c;

@@ -35,7 +35,7 @@ struct region {
   }
 };
 
-/// What only the root knows for sure is the root's to say.
+/// Only the root knows all counts for sure; another rank keeps its own.
 void keep_only(call_description& d, std::size_t own) {
   d.what.counts.assign(1, own);
   d.input_displacements.clear();
@@ -302,7 +302,7 @@ public:
 private:
   static constexpr std::size_t too_much = std::size_t{1} << 48;  ///< elements; in bytes still no overflow
 
-  /// Of a rooted one whoever is no root keeps its own count.
+  /// In a rooted one a rank that is not the root keeps its own count.
   bool keep_own() {
     if (of_.root == root_role::none) return true;
     if (found_.root < 0 || static_cast<std::size_t>(found_.root) >= ranks_) return false;

@@ -165,7 +165,7 @@ template <class Submit>
   }
 }
 
-/// What no rank can do is refused to each of them alike, if each calls the same. @pre in a handler
+/// A call that no rank can perform is refused to each of them alike, if each calls the same. @pre in a handler
 bool refused_to_all() {
   try {
     throw;
@@ -181,7 +181,7 @@ bool refused_to_all() {
 
 bool communicator_state::is_no_call(const call_description& what, caller_waits waits) const {
   if (what.pair) return true;
-  // Who waits, or is a thread of a run, has nobody else's call to make. Of any other thread nobody can know: whether it is going to
+  // A caller that waits, or a thread of a run, has nobody else's call to make. Of any other thread that is not known: whether it is going to
   // call something else for this rank, or nothing, shows only in what it does.
   const bool speaks_for_one = waits == caller_waits::yes || (run && actors::runtime::is_in_run(*run));
   return !speaks_for_one && refused_to_all();
@@ -279,7 +279,7 @@ failure_ptr communicator_state::end_of_rest(rank_t rank) const {
   return done->why();
 }
 
-/// What throws has not begun: whoever describes it tells the others.
+/// A call that throws here has not begun: the part that describes it tells the others.
 template <class Begin>
 actors::rank_cell::call_end begun_by(Begin&& begin) {
   try {
@@ -310,7 +310,7 @@ bool communicator_state::run_messages(rank_t rank, std::span<const detail::messa
     agreement = m.options->agreement;
     if (m.options->tag != 0 || agreement > agreement_time::eager) return false;
     if (count == 0) deadline = m.options->deadline;
-    // What check_call() finds wrong, or might: it has the sentences.
+    // check_call() has the sentences for everything that is wrong, or might be.
     constexpr std::size_t most_elements = std::size_t{1} << 56;
     const std::size_t size = size_of(m.type);
     const bool named = m.peer >= 0 && m.peer < ranks, there = (m.sending ? m.input : m.output) != nullptr;

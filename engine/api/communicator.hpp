@@ -47,7 +47,7 @@ struct shrink_options {
 /// Of communicator::grow().
 struct grow_options {
   /// Called on rank 0, when new processes can come, with the invitation: one word, which they join by (TROUPE_JOIN,
-  /// join_options::rendezvous). It holds the key of the new job: whoever reads it can join. It must not wait for this engine; what it throws ends
+  /// join_options::rendezvous). It holds the key of the new job: anybody who reads it can join. It must not wait for this engine; what it throws ends
   /// the grow on all ranks. Other ranks' is not looked at.
   std::function<void(const std::string& invitation)> invite{};
   /// Empty: the communicator's or the engine's, and if those name none a minute.
@@ -73,7 +73,7 @@ struct grow_options {
 /// than the 8192 collectives of the second and third form, or 8192 sends and receives, that a rank may have under way or in groups
 /// (errc::out_of_memory: wait for some, and call it again); and
 /// what no rank can do (errc::unsupported, unsupported_type, bad_score: a misspelt choreography …) in an …_async form outside of engine::run.
-/// Whoever calls for all ranks from one thread would be told the same of each, and may stop at the first; other ranks that called
+/// A thread that calls for all ranks would be told the same of each, and may stop at the first; other ranks that called
 /// something else wait until this one has called or left. Blocking, or on a thread of engine::run, it is a call like any other.
 /// All ranks must call the same collectives in the same order, whichever form each uses. One thread at a time may use a
 /// communicator object; different communicators are independent, also those of the same rank.
@@ -255,7 +255,7 @@ private:                                                                        
     else detail::refused<call_description, B>();
   }
 
-  /// The other forms of both, as of a collective. What is sent by a replacing one is copied when it begins.
+  /// The other forms of both, as of a collective. A replacing one copies its message when it begins.
   template <class S, class R>
   [[nodiscard]] request send_recv_async(S&& out, rank_t to, R&& in, rank_t from, call_options options = {}) {
     return start_exchange(lasting_recv(std::forward<R>(in), from, options),
@@ -342,11 +342,11 @@ private:                                                                        
   /// also one that is revoked, aborted, or has lost processes. Each rank that lives has to call it; nobody waits for ranks
   ///   - that are in a process that is lost, or is lost meanwhile;
   ///   - whose communicator object is gone: they have ended, or threw out of engine::run.
-  /// A rank whose actor died in a process that lives is one that lives: whoever called for it may call this. All get the same answer, also if
-  /// processes end meanwhile. Who ends after the answer is in it: then the new communicator fails with errc::peer_lost, and is shrunk
-  /// in turn. This communicator stays what it is. Throws error: timed_out with who is missing (call it again to go on waiting), peer_lost (this
+  /// A rank whose actor died in a process that lives is one that lives: the thread that called for it may call this. All get the same answer, also if
+  /// processes end meanwhile. A process that ends after the answer is in it: then the new communicator fails with errc::peer_lost, and is shrunk
+  /// in turn. This communicator stays what it is. Throws error: timed_out with those that are missing (call it again to go on waiting), peer_lost (this
   /// process was taken for lost by the others; or fewer than at_least are left), engine_closed, out_of_memory. Blocks: a thread a rank. After 5 s the log says
-  /// who waits and who has not called it.
+  /// which ranks wait and which have not called it.
   communicator shrink(shrink_options options = {});
   /// The same without exceptions.
   [[nodiscard]] std::error_code try_shrink(communicator& into, shrink_options options = {}) noexcept;

@@ -160,7 +160,7 @@ void engine_core::end_unused() {
   for (const auto& each : unused) each->close();
 }
 
-/// Whoever waits for this process in one of its jobs hears of the end before the end of another one is waited for.
+/// Processes that wait for this one in one of its jobs hear of the end before the end of another job is waited for.
 void engine_core::close() {
   begin_close();
   std::vector<std::shared_ptr<engine_core>> grown;
@@ -501,7 +501,7 @@ void engine::confirm(troupe::communicator& of) {
     of.barrier();
   } catch (const error& e) {
     // Any other end is none of the body's: where the last operation was performed on some ranks only, those have nothing to compare, and
-    // leave. What is not told here is logged when all have left.
+    // leave. Failures that are not told here are logged when all have left.
     if (e.code_value() == errc::mismatch) throw;
   }
 }
@@ -537,7 +537,7 @@ void engine::run_on_threads(const std::shared_ptr<actors::run_threads>& run, std
         const std::lock_guard lock(mutex);
         if (!first) first = std::current_exception();
       }
-      // What confirm() finds need not end others: a rank that is late hears of it by the call that it is in.
+      // A mismatch that confirm() finds need not end others: a rank that is late hears of it by the call that it is in.
       if (!all_called) mine.abort(text_of(std::current_exception()));
     }
     mine = {};

@@ -71,7 +71,7 @@ public:
   /// The ways that messages have taken through the machine so far, each once, by their ranks: "rank 0 → dma 0.0.0 → nic
   /// 0:0 → … → rank 5". Empty unless options().trace_routes and a layout that is not flat.
   std::vector<std::string> traced_routes() const;
-  /// What has passed each element of the machine so far, payload apart from messages without; a DMA engine's copies
+  /// The traffic of each element of the machine so far, payload apart from messages without; a DMA engine's copies
   /// within its core group's memory count, too. Elements that nothing passed are left out. Empty as traced_routes().
   std::vector<element_traffic> traffic() const;
 

@@ -101,7 +101,7 @@ request::started_pair::started_pair(const std::shared_ptr<communicator_state>& o
   sent.then([this] { part_ended(); });
 }
 
-/// Whoever performed it shares this until both have ended.
+/// The two operations that perform it share this until both have ended.
 void request::started_pair::part_ended() {
   if (left.fetch_sub(1) == 1) done.complete(received.why() ? received.why() : sent.why());
 }
@@ -124,7 +124,7 @@ void request::started_pair::begin(const actors::operation_ptr& whole) {
 
 namespace {
 
-/// What is left of a send_recv of which one end, or both, is with proc_null.
+/// The rest of a send_recv of which one end, or both, is with proc_null.
 enum class remains : std::uint8_t { both, incoming, outgoing, nothing };
 remains remains_of(const communicator_state& of, rank_t rank, call_description& incoming, call_description& outgoing) {
   const bool no_in = of.is_nothing(rank, incoming), no_out = of.is_nothing(rank, outgoing);

@@ -13,10 +13,10 @@
 
 namespace troupe {
 
-/// Shutdown as a type: who enters may use what lies behind until he leaves; shut() lets nobody in any more, and
+/// Shutdown as a type: a thread that enters may use what lies behind until it leaves; shut() lets nobody in any more, and
 /// wait_until_empty() waits for those inside.
 ///
-/// It has many doorways so that ranks that come and go all the time do not hand one cache line to and fro: whoever uses an
+/// It has many doorways so that ranks that come and go all the time do not hand one cache line to and fro: a caller that uses an
 /// own doorway (its rank, say) pays two uncontended atomic additions. Thread-safe.
 ///
 /// A blocking call of a few hundred instructions comes through an *entrance* of its communicator: two plain stores. Entering stores `inside`, then
@@ -81,7 +81,7 @@ public:
       for (std::uint32_t seen = each.inside.load(std::memory_order_acquire); seen != closed;
            seen = each.inside.load(std::memory_order_acquire))
         each.inside.wait(seen, std::memory_order_acquire);
-    // Who leaves an entrance tells nobody.
+    // A thread that leaves an entrance wakes nobody, so this naps.
     nap_until([this] { return !any_inside(); }, std::chrono::microseconds{50});
   }
 

@@ -6,8 +6,8 @@
 //
 //   copy ──▶ rank 0 serves a rendezvous, and all hear of it ──▶ of each process one rank joins, for all ranks here ──▶ barrier ──▶ shrink
 //
-// Whoever fails on the way revokes the watch, with its error as the reason: that ends the wait of all others, wherever they are. The shrink at the end
-// is the agreement: whoever got through the barrier takes part, whoever did not has dropped the watch. If all are left, all have grown; if not, none
+// A process that fails on the way revokes the watch, with its error as the reason: that ends the wait of all others, wherever they are. The shrink at the end
+// is the agreement: processes that got through the barrier take part, the others have dropped the watch. If all are left, all have grown; if not, none
 // has.
 
 #include <algorithm>
@@ -185,7 +185,7 @@ void communicator::grow_call::settle() {
     throw error(errc::peer_lost, "a rank gave up, or its process was lost, when the others were ready");
 }
 
-/// What this process's rank has made for all.
+/// The world that this process's rank has made for all.
 communicator communicator::grow_call::take() {
   auto& all = watch.impl_->of->grown;
   return std::move(std::ranges::find(all, rank, [](const auto& one) { return one.first; })->second);

@@ -12,7 +12,7 @@
 
 namespace troupe {
 
-/// Names a job that is going to begin: where its processes meet, and its key. Whoever has it can join; so it goes to the job's processes only.
+/// Names a job that is going to begin: where its processes meet, and its key. Anybody who has it can join; so it goes to the job's processes only.
 /// Its bytes mean nothing to anybody else, and are copied like any others.
 struct job_id {
   std::array<std::byte, 128> bytes{};
@@ -24,7 +24,7 @@ struct id_options {
   /// Where the others come to: "tcp://10.0.0.1:0", "tcp://127.0.0.1:0" if all are on this host. Empty: at all of this host's interfaces that
   /// TROUPE_INTERFACE allows; at loopback if it has no other.
   std::string listen{};
-  /// So long the others may come. What nobody uses is given up then.
+  /// So long the others may come. An id that nobody uses is given up then.
   std::chrono::milliseconds serve_for{std::chrono::hours{1}};
   /// As in engine_options; empty: the environment's.
   std::string tls_certificate{}, tls_key{}, tls_authority{};

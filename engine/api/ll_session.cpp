@@ -47,7 +47,7 @@ std::string wrong_options(const ll_options& o) {
 
 ll_shape shape_of(const ll_options& o) { return {o.elements, o.element_bytes, o.blocks}; }
 
-/// What ranks tell each other when they make a handle.
+/// The words of ranks to each other when they make a handle.
 struct introduction {
   std::uint64_t options = 0;  ///< a fingerprint; 0: they were refused
   std::uint64_t at = 0;       ///< the buffer, from where all see the same; 0: there is no memory for it
@@ -70,7 +70,7 @@ struct TROUPE_INTERNAL ll_handle::inside {
   inside& operator=(const inside&) = delete;
 
   const communicator_state& state() const { return *state_of(copy); }
-  /// What the rank's port never changes; it needs no turn for that.
+  /// Constants of the rank's port; reading them needs no turn.
   slot_board& board() const { return state().cell(rank).state().port()->board(); }
   std::vector<ll::word*> find_buffers(const std::string& wrong);
   void wait(const ll_port::wanted& what);

@@ -66,12 +66,12 @@ private:
 /// In an epoch an element of a rank is written by one rank, once, and may be received as often as one likes, until end_epoch(). All ranks end the same
 /// epochs, and a session that is opened later at the same block goes on with the next one.
 ///
-/// Nobody waits for who is slow but by receiving from it: in every epoch a rank receives from each rank that it sends to in the next, so that it is never more
+/// A rank waits for a slow one only by receiving from it: in every epoch a rank receives from each rank that it sends to in the next, so that it is never more
 /// than one epoch ahead of it. Where a rank is overtaken all the same, its recv is an error (mismatch); it never gets what belongs to another epoch.
 ///
-/// Who has received an element sees what its sender did before. One thread at a time uses the sessions of a rank's handle; threads that want sessions of
+/// A rank that has received an element sees what its sender did before. One thread at a time uses the sessions of a rank's handle; threads that want sessions of
 /// their own make handles of their own. Must not be used inside a callback.
-/// A recv throws error: timed_out with who is in another epoch; peer_lost, communicator_aborted, revoked, engine_closed as any call (of the handle's own copy of the
+/// A recv throws error: timed_out with the ranks that are in another epoch; peer_lost, communicator_aborted, revoked, engine_closed as any call (of the handle's own copy of the
 /// communicator, which ends when its processes or the engine do); rank_missing when all others wait, too, or have let their handles go. Then, as after any error, the
 /// other ranks' epochs may be elsewhere: make a new handle.
 class TROUPE_API ll_session {
@@ -146,7 +146,7 @@ private:
   /// @pre checked; at most `unroll`
   template <class T>
   void read(std::size_t start, std::size_t stride, std::span<T> into) {
-    // What has come may be overwritten before it is read, by who is two epochs ahead: the next wait says so.
+    // A rank that is two epochs ahead may overwrite what has come before it is read: the next wait finds that.
     while (!read_now(start, stride, into)) wait(start, into.size(), stride, sizeof(T));
   }
   template <class T>

@@ -78,7 +78,7 @@ struct engine_options {
   std::string choreography = "auto";
   /// Collective name → choreography, stronger than `choreography`; "^…" excludes, besides what `choreography` excludes.
   std::map<std::string, std::string> choreography_of;
-  /// Who chooses where none is named. "model": predicted time. "measured": what `troupe tune --choices` found to be the fastest. "hccl": HCCL's selection, "nccl": NCCL's tuning model, where they have an
+  /// How a choreography is chosen where none is named. "model": predicted time. "measured": what `troupe tune --choices` found to be the fastest. "hccl": HCCL's selection, "nccl": NCCL's tuning model, where they have an
   /// answer for the call.
   std::string planner = "model";
   hccl_options hccl;
@@ -108,7 +108,7 @@ struct engine_options {
   determinism level = determinism::run_stable;
   /// When ranks learn that all have called the same. eager: a small rooted collective may succeed on a rank that needs nobody else
   /// (the root of a broadcast or scatter, the others of a reduce or gather), which then runs ahead of the others, by 32 operations (by mailbox: 64) at
-  /// most. What a rank gets is right all the same. If the ranks turn out to have called different operations, that is told with a later one
+  /// most. The results are right all the same. If the ranks turn out to have called different operations, that is told with a later one
   /// (at the latest with the next collective that is not rooted, with the 65th rooted one, or at the end of engine::run; a communicator
   /// that ends without any logs it), and ends the communicator. strict: before a call succeeds anywhere, and only that call fails.
   /// A blocking send of up to 1 KiB to a rank of the same host: eager: it ends when it lies in memory that both share, and at most four such wait for
@@ -118,10 +118,10 @@ struct engine_options {
   /// Which collectives the process's NIC performs: a thread of the engine's that goes on while callers compute (docs/offload.md). Between hosts the NICs of
   /// their first processes perform together. "never".
   /// "auto": those that are started and not waited for (…_async, persistent) and that are long enough for it. "always": all that a NIC
-  /// can perform. What it cannot goes the way that it goes otherwise. All ranks must start a call alike then, or all wait in it.
+  /// can perform. Calls that it cannot perform go the way that they go otherwise. All ranks must start a call alike then, or all wait in it.
   std::string offload = "never";
   /// Which NIC performs what processes of a host have in common: "process": that of rank 0's process. "host": that of the host, `troupe nicd`, where
-  /// it listens if nothing else is said; "unix:@name": one that listens there. What is offloaded within a process is its own NIC's.
+  /// it listens if nothing else is said; "unix:@name": one that listens there. Calls within a process go to its own NIC.
   std::string nic = "process";
   /// Data that no other process of the host maps: "measured": copied to a staging buffer that all map where that costs less than having the system copy it, as
   /// the host's first process has measured when it joined (docs/hosts.md, "Staging buffers"); "always", "never". That process's word counts.

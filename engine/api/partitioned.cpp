@@ -39,7 +39,7 @@ struct TROUPE_INTERNAL partitioned::prepared {
     throw error(errc::invalid_argument, of().name + ", rank " + std::to_string(member->rank) + ", partitioned " +
                                             to_string(wide ? wide->called() : what.what) + ": " + why);
   }
-  /// What has arrived lies in the caller's output as soon as the caller hears of it.
+  /// A piece lies in the caller's output as soon as the caller hears that it has arrived.
   void deliver(int part) const {
     if (wide) wide->round(part);
   }
@@ -108,7 +108,7 @@ void partitioned::start() {
   p.last->caller.begin(request::started::share(p.last));
 }
 
-/// Over a board the memory of earlier repetitions serves later ones. Whoever has told of an end may still hold the last one, so there are some.
+/// Over a board the memory of earlier repetitions serves later ones. There are several, since the thread that has told an end may still hold the last one.
 void partitioned::prepared::make_ready() {
   const auto is_free = [](const std::shared_ptr<request::started>& one) { return one.use_count() == 1; };
   if (parts->performer && last) {
@@ -205,7 +205,7 @@ void partitioned::cancel() {
 
 void partitioned_access::when_done(partitioned& which, std::function<void(const failure_ptr&)> callback) {
   const std::shared_ptr<request::started> last = which.what_->last;
-  // The completion outlives its callbacks: whoever completes it holds the operation.
+  // The completion outlives its callbacks: the thread that completes it holds the operation.
   last->done.then([end = &last->done, callback = std::move(callback)] { callback(end->why()); });
 }
 

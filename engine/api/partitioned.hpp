@@ -42,7 +42,7 @@ struct partitions {
 /// what the ranks' parts p become. A rank without input (a leaf of a broadcast) need not make anything ready, one without output gets nothing.
 ///
 /// Between start() and the end the caller writes a part of the input until it has said that it is ready, and reads a part of the output once it
-/// has arrived; nothing else. What has arrived is right, though the operation can still fail (another rank is lost, a deadline passes) in its other parts.
+/// has arrived; nothing else. Pieces that have arrived are right, though the operation can still fail (another rank is lost, a deadline passes) in its other parts.
 /// A part that never gets ready keeps the operation under way on all ranks: give it a deadline, whose error names the parts that lack.
 /// Every start counts as a call of its own, in the order of the rank's other calls; all ranks must call it with the same parts.
 ///
@@ -61,7 +61,7 @@ public:
   /// before has ended, allocates nothing, nor do ready(), arrived() and next_arrived(); elsewhere it goes by mailbox, which allocates.
   void start();
   /// This part of the input is complete: it may travel. Throws errc::invalid_argument if there is no such part, if it was ready before, or before start();
-  /// after the end of the operation (a failure that this thread has not heard of) it does nothing. What can be done at once is
+  /// after the end of the operation (a failure that this thread has not heard of) it does nothing. Work that can be done at once is
   /// done on this thread.
   void ready(int part);
   /// This part of the output is complete. True also after the end of an operation that succeeded. Throws as ready() for what is no part.
@@ -70,7 +70,7 @@ public:
   /// of their arrival. Throws error if the operation failed, but first gives out what had arrived.
   std::optional<int> next_arrived();
   /// Calls `callback(part)` whenever that part arrives, in this repetition and in later ones, instead of an earlier callback for it; at once if it has arrived. On
-  /// whichever thread brings it; it must be short and must not wait for anything (errc::invalid_argument). What it throws is logged.
+  /// whichever thread brings it; it must be short and must not wait for anything (errc::invalid_argument). An exception of it is logged.
   void then(int part, std::function<void(int)> callback);
   /// Waits for the end. Throws error if the operation failed.
   void wait();

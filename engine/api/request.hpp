@@ -23,9 +23,9 @@ struct operation_name;
 /// result. A cancel, a deadline, an abort of the communicator, a user's function that throws or a rank that is lost ends it on all ranks; but a
 /// rank that had performed its part by then keeps its result, and its request succeeds. So after any of these some ranks may have the
 /// result and others the error. Those that have the error all have the same one: errc and text; but the text of a
-/// rank that is dozens of failed calls behind may stand for many of them, and says so. A mismatch, a call refused on one rank
+/// rank that is dozens of failed calls behind may stand for many of them, and then tells that. A mismatch, a call refused on one rank
 /// and a rank that never came end it before any rank has performed it; with agreement eager (options.hpp) a rooted operation may have
-/// ended on some ranks before that shows, and a mismatch or refusal then ends the communicator. Who has to know how it ended everywhere
+/// ended on some ranks before that shows, and a mismatch or refusal then ends the communicator. A caller that has to know how it ended everywhere
 /// asks communicator::outcome.
 ///
 /// Copies refer to the same operation; dropping all of them neither waits nor cancels, but the
@@ -57,7 +57,7 @@ public:
 
   /// Calls `callback(status)` when done, at once if it is; on whichever thread completes the operation, possibly a little after
   /// wait() has returned elsewhere. The callback must be short and must not wait for anything (errc::invalid_argument); it may start
-  /// further operations. What it throws is logged, whenever it is called.
+  /// further operations. An exception of it is logged, whenever it is called.
   void then(std::function<void(std::error_code)> callback);
 
   /// Ends the operation with errc::cancelled on every rank that has not performed it yet. Returns at once; wait() tells what became of

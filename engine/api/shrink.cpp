@@ -23,7 +23,7 @@ namespace troupe {
 
 namespace {
 
-/// Who has not come to the round, for a person.
+/// The ranks that have not come to the round, for a person.
 std::string text_of_missing(const communicator_state& of, const shrinks::round& which) {
   std::string text;
   const auto add = [&text](const std::string& one) { text += (text.empty() ? "" : ", ") + one; };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is told, by defaults, files, the environment and the command line, and the text of it all. configuration_engine.cpp makes the options of an engine of it.
+// The values that are told, by defaults, files, the environment and the command line, and the text of them all. configuration_engine.cpp makes the options of an engine of it.
 #include "engine/config/configuration.hpp"
 
 #include <algorithm>
@@ -226,7 +226,7 @@ std::optional<config_value> value_of(const config_setting& s, const toml::node& 
       if (bytes_of(node)) return words ? config_value{*words} : config_value{*node.value_exact<std::int64_t>()};
       break;
     case config_kind::duration:
-      // What may be "none" may not be nothing.
+      // A value that may be "none" may not be empty.
       if (words && (s.initial == "none" ? *words == "none" || parse_duration(*words) > 0 : parse_duration(*words) >= 0))
         return *words;
       break;

@@ -214,7 +214,7 @@ engine_options configuration::engine() const {
   o.log_level = text("engine.log_level");
   o.faults = faults_of(*this);
   check_command_line(*this, o);
-  // What was read here is not read once more, where a value that was set to the default would look as if it had not been.
+  // The engine must not read the environment once more: a value that was set to the default would look as if it had not been.
   o.environment = !environment_read_;
   return o;
 }

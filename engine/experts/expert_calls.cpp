@@ -88,7 +88,7 @@ void expert_exchange::inside::round(const std::string& wrong) {
   check_words(wrong);
 }
 
-/// What the last call of this kind has shown, all have read.
+/// All have read what the last call of this kind has shown.
 void expert_exchange::inside::before(kind what) {
   in_before_ = true;
   if (last_ == what) round({});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A dispatch that starts early. What each rank shows is taken as soon as its word has come, and results as soon as the word of the rank that has made
-// them has; between servers the proxy, whichever call of the exchange its rank is in, shows what has come for its server and says so, and sends the sums
+// A dispatch that starts early. Each rank's tokens are taken as soon as its word has come, and results as soon as the word of the rank that has made
+// them has; between servers the proxy, whichever call of the exchange its rank is in, shows what has come for its server and announces it, and sends the sums
 // back. Each pair of ranks exchanges its messages in one order, which both know:
 //
 //   of one domain   the word `shown` of the sender, then in any order: one for each source that it is the proxy of, and `results` for each source that the
@@ -285,7 +285,7 @@ void expert_exchange::inside::begin_early(const std::byte* tokens, bool right, s
   meet_early(right, tiles, outgoing_.get());
 }
 
-/// What this rank shows is there: all hear of it, and it awaits theirs. @param blocks for other domains
+/// This rank's tokens are there: all hear of it, and it awaits theirs. @param blocks for other domains
 void expert_exchange::inside::meet_early(bool right, std::uint64_t tiles, const std::byte* blocks) {
   early& e = *early_;
   const auto n = static_cast<std::size_t>(ranks_);

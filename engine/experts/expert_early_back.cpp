@@ -71,7 +71,7 @@ void expert_exchange::inside::take_gradients_of(rank_t source, const entry_lists
     *product++ = take_gradient(rows + lists.rows[entry] * row_bytes, lists.weights[entry], result, to);
 }
 
-/// What has come first is taken first. Functions sum what they get, so they get it in an order that does not depend on time.
+/// Results are taken in the order in which they come. Functions sum what they get, so they get it in an order that does not depend on time.
 std::optional<expert_exchange::part_here> expert_exchange::inside::next_gradients() {
   early& e = started("next_gradients()");
   std::optional<part_here> part;

@@ -43,7 +43,7 @@ struct expert_options {
   static constexpr int most_top_k = 32;
 };
 
-/// What has come for the experts of this rank. Refers to memory of the exchange: until its next dispatch (of gradients: next backward pass of a combine).
+/// The tokens that have come for the experts of this rank. Refers to memory of the exchange: until its next dispatch (of gradients: next backward pass of a combine).
 template <class T>
 struct expert_tokens {
   std::span<T>
@@ -61,7 +61,7 @@ struct expert_tokens {
   }
 };
 
-/// What one rank has sent for the experts of this one. `rows`: of the first expert, of the second …; of one expert in that rank's order. Refers to memory of
+/// The tokens that one rank has sent for the experts of this one. `rows`: of the first expert, of the second …; of one expert in that rank's order. Refers to memory of
 /// the exchange: until its next dispatch.
 template <class T>
 struct expert_part : expert_tokens<T> {
@@ -116,7 +116,7 @@ public:
   // -- a dispatch that starts early (expert_options::starts_early), in the words of partitioned operations: its parts are the ranks --
 
   /// Begins a dispatch, and returns, once all ranks are done with the one before: what each rank has for this one's experts is given out by next_arrived() as soon as that rank has begun it, too (between
-  /// servers: as soon as its tokens have come), whoever else is late. Then combine(output), in place of the one above:
+  /// servers: as soon as its tokens have come), however late others are. Then combine(output), in place of the one above:
   ///   moe.start_dispatch<float>(tokens, ids, weights);
   ///   while (auto part = moe.next_arrived<float>()) {
   ///     for (std::size_t e = 0; e < part->experts.size(); ++e) feed_forward(part->experts[e], part->of(e));   // in place
@@ -127,8 +127,8 @@ public:
   /// Every rank calls it instead of dispatch(). A rank that refuses its call waits for the others to begin theirs. combine_backward() then takes no results; its
   /// rows are by expert, of one by rank, as those of dispatch().
   /// The deadline counts from here to the end of combine(); it, cancel(), a lost rank, a revoke or abort, or an exchange that is destroyed before it combines end all of it on all
-  /// ranks, in whatever call they are. What was given out before is right all the same.
-  /// Who receives for other servers or sends sums there does so in calls of the exchange. Cost: two messages for each pair of ranks; it allocates.
+  /// ranks, in whatever call they are. Tokens that were given out before are right all the same.
+  /// A rank that receives for other servers or sends sums there does so in calls of the exchange. Cost: two messages for each pair of ranks; it allocates.
   template <element T>
   void start_dispatch(std::type_identity_t<std::span<const T>> tokens, std::span<const std::int32_t> ids,
                       std::span<const float> weights = {}) {

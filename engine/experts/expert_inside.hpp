@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What is behind an expert_exchange. A rank shows its tokens to the ranks that share memory with it (its *domain*: a process, or the processes of a
+// The inside of an expert_exchange. A rank shows its tokens to the ranks that share memory with it (its *domain*: a process, or the processes of a
 // host), with lists of which of them are for which replica, and each takes what is for its own experts straight to where it belongs. Results go back the
 // same way: a rank shows them, and each takes what its tokens have become, and sums. So a token is copied once on its way, and there are no packed buffers.
 //
-// What goes to another domain goes once for each token, in one all_to_all_v between proxies (expert_replicas::proxy), with its lists; the proxy shows it as
+// A token goes to another domain once, in one all_to_all_v between proxies (expert_replicas::proxy), with its lists; the proxy shows it as
 // if it were its own. On the way back the proxy sums what the domain's experts have made of a token.
 //
-// Who reads when. A rank shows, takes part in a *round* (an all_gather of one word a rank, which says exchange, call and refusal), and reads what others have shown. Whoever has ended a round
+// The order of reads. A rank shows, takes part in a *round* (an all_gather of one word a rank, which says exchange, call and refusal), and reads what others have shown. A rank that has ended a round
 // knows that all have begun it, so have read what they read after the round before. Dispatches and combines show different words, in different memory,
 // and mostly alternate, so what a rank shows next nobody reads any more; where one follows another of its kind there is a round more between them.
 //
 // Where a dispatch starts early, words between pairs of ranks take the place of rounds (expert_words.hpp), and rows of each source have a buffer of their
-// own, since nobody knows yet how many others will bring. What all of it ends with is known to have been read by all.
+// own, since nobody knows yet how many others will bring. The last word of it is known to have been read by all.
 //
-// Who fails. A round that fails makes the exchange useless at that rank, so it writes to nothing any more that a peer may still read. Whoever ends waits
-// until the others have read what they may read after the last round that has ended here: each tells how many it has `finished`, and who fails or
+// Failures. A round that fails makes the exchange useless at that rank, so it writes to nothing any more that a peer may still read. A rank that ends waits
+// until the others have read what they may read after the last round that has ended here: each tells how many it has `finished`, and one that fails or
 // ends has finished all. They have all been in that round, so that takes no longer than their reading. Then its memory is used again, but it is not
-// unmapped (lasting_memory.hpp). Outside of rounds who reads says so before it looks whether the other has `ended`, and that one waits until it is told
-// that nobody reads, which takes no longer than a part. Who looks at a header that is another exchange's by now finds another `generation`.
+// unmapped (lasting_memory.hpp). Outside of rounds a reader marks itself before it looks whether the other has `ended`, and that one waits until it is told
+// that nobody reads, which takes no longer than a part. A reader of a header that is another exchange's by now finds another `generation`.
 
 #include <atomic>
 #include <chrono>
@@ -215,7 +215,7 @@ struct TROUPE_INTERNAL expert_exchange::inside {
   std::size_t entries_for(const entry_lists& lists, rank_t rank) const;
 
   // -- the same back, for the node of a flow: expert_early_back.cpp --
-  /// What the last dispatch has left changes places with `with`. @pre it has combined, or none has begun
+  /// Swaps what the last dispatch has left with `with`. @pre it has combined, or none has begun
   void exchange_record(record& with);
   /// Gradients of what combine_early() has given go to the experts. `of` is taken until combine_back() gives it back.
   /// @param keeps what `of` is part of @param tiles of the node that calls
@@ -287,7 +287,7 @@ struct TROUPE_INTERNAL expert_exchange::inside {
     return static_cast<std::size_t>(replicas_.domain_of[static_cast<std::size_t>(replicas_.rank_of[replica])]);
   }
   std::uint32_t domain_replicas() const { return replicas_.replicas_of_domain[static_cast<std::size_t>(domain_)]; }
-  /// What is larger is not found in a cache later (kernels.cpp has the same for copies); beside the reads of as much.
+  /// A larger block is not found in a cache later (kernels.cpp has the same for copies); beside the reads of as much.
   static constexpr std::size_t streamed_bytes = std::size_t{8} << 20;
   static store_hint stores_of(std::size_t bytes) {
     return bytes >= streamed_bytes ? store_hint::streamed : store_hint::cached;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What moves in an exchange, and what is summed.
+// Moves of rows in an exchange, and sums.
 
 #include <algorithm>
 #include <array>

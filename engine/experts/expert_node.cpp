@@ -54,7 +54,7 @@ void expert_node::end(const failure_ptr& why) {
     const std::lock_guard lock(mutex_);
     if (!runs_ || why_) return;
     why_ = why;
-    // Who is about to start a dispatch looks again when it has.
+    // A node that is about to start a dispatch looks again when it has.
     if (dispatches_) through_->cancel(why);
   }
   news_.notify_all();

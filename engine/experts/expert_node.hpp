@@ -48,7 +48,7 @@ public:
 /// One rank's node. Its thread performs the tiles of a run in their order, so that all ranks dispatch the same one.
 ///   The flow       start(), ready(), end(): whoever has the run's turn, or starts it
 ///   The thread     alone calls the pass and the exchange, but for cancel(); asleep between tiles and between runs
-/// What both touch is under `mutex_`, and `given_`, `ended_` and the tiles' places are the thread's from start() to ended(). Memory: a place for each tile.
+/// Members that both touch are under `mutex_`, and `given_`, `ended_` and the tiles' places are the thread's from start() to ended(). Memory: a place for each tile.
 class TROUPE_INTERNAL expert_node final : public flow_outside, private expert_dispatch {
 public:
   expert_node(expert_access::inside& through, std::unique_ptr<expert_pass> pass, int tiles)

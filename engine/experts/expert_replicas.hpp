@@ -25,7 +25,7 @@ struct expert_replicas {
   std::uint32_t replicas_at(rank_t rank) const {
     return first[static_cast<std::size_t>(rank) + 1] - first[static_cast<std::size_t>(rank)];
   }
-  /// Who takes what `from` sends to that domain for all its ranks.
+  /// The rank of that domain that takes what `from` sends there, for all its ranks.
   rank_t proxy(int domain, rank_t from) const;
   std::size_t place_in_domain(rank_t rank) const;
   /// The replicas that `from` sends an expert's tokens to, in turn: its own, else its domain's, else all.

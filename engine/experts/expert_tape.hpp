@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What is behind an `expert_tape`: the records that one node writes, and the other goes back by.
+// The inside of an `expert_tape`: the records that one node writes, and the other goes back by.
 
 #include <cstddef>
 #include <cstdint>

@@ -114,7 +114,7 @@ void expert_words::sleep() {
   while (b.rings.load() == heard_) {
     b.news.reset();
     b.listens.store(true);
-    // Who has taken the flag is about to complete it; who has not will find it.
+    // A thread that has taken the flag is about to complete `news`; one that has not will find the flag.
     if (b.rings.load() != heard_ && b.listens.exchange(false)) return;
     static_cast<void>(state_of(lane_)->wait(lane_.rank(), {bell_, &b.news}));
   }

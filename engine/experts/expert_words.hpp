@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What the ranks of an exchange tell each other one by one, where a dispatch starts early: words, and blocks of bytes between servers. Each pair of ranks
-// has an order of its own, so a word comes whoever else is late; and all that is under way ends together.
+// Words between single ranks of an exchange, where a dispatch starts early, and blocks of bytes between servers. Each pair of ranks
+// has an order of its own, so a word comes however late other ranks are; and all that is under way ends together.
 //
 // The *end* is a partitioned all_gather that begins with the dispatch. A rank votes when it needs nothing any more of anybody, so once the end
 // has come well, nobody reads what another one has shown. A deadline, a cancel, a lost rank or an error of one rank ends it on all ranks, also on those that
-// have not begun; whoever hears of that gives up the messages that it waits for.
+// have not begun; a rank that hears of that gives up the messages that it waits for.
 //
-// It has a communicator of its own, so that calls of the exchange's communicator may come between, in any order. What revokes or aborts that one ends this
+// It has a communicator of its own, so that calls of the exchange's communicator may come between, in any order. A revoke or abort of that one ends this
 // one, too (communicator_state::takes_along).
 
 #include <array>

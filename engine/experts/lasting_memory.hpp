@@ -24,7 +24,7 @@ public:
 
   enum class use : bool { data, header };  ///< what was one is not used again for the other
 
-  /// What it holds at first is not said. Aligned to two cache lines. Throws std::bad_alloc.
+  /// Its first contents are not specified. Aligned to two cache lines. Throws std::bad_alloc.
   /// @param bytes a power of two
   std::byte* take(std::size_t bytes, use for_what);
   void give_back(std::byte* what, std::size_t bytes, use for_what) noexcept;

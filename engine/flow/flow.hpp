@@ -45,7 +45,7 @@ struct flow_options {
 ///
 /// The thread that waits for a flow performs its rank's nodes, a tile of each in turn; while nobody waits a thread of the engine does (if it has workers), which begins
 /// some milliseconds later at most. Tiles are passed by reference. A function is called for the tiles of its inputs in the order of their indices, never by two
-/// threads at once, so it may keep a state; it must not wait for anything of the engine. If it has a member begin(), that is called at each start. What either throws ends the run on all ranks.
+/// threads at once, so it may keep a state; it must not wait for anything of the engine. If it has a member begin(), that is called at each start. An exception of either ends the run on all ranks.
 ///
 /// A stream holds at most `credit` tiles that not all of its readers have worked on: then its node waits. The first start() (or check()) looks whether all
 /// ports are connected, cycles have a buffer, and, by performing the graph once without any work, whether it comes to its end with that credit. That costs

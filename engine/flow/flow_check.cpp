@@ -67,7 +67,7 @@ void flow::inside::check_ports() const {
              "nobody takes its tiles; give its stream to an operator, a collective or a sink");
 }
 
-/// Which streams come as they arrive: those of collectives that were told so, and of operators that take one of those.
+/// Which streams come as they arrive: those of collectives that are set so, and of operators that take one of those.
 void flow::inside::check_order() const {
   std::vector<int> unordered(streams.size(), -1);  // the collective
   for (bool more = true; more;) {
@@ -242,7 +242,7 @@ stream_memory flow::inside::memory_of(std::size_t stream, int slots, int blocks)
   }
 }
 
-/// What an operator writes for an all_gather or a broadcast lies where it comes in the result: so nobody copies it there.
+/// An operator writes its tiles for an all_gather or a broadcast where they belong in the result: so nobody copies them there.
 void flow::inside::lay_in_place(std::size_t stream) {
   if (streams[stream].node < 0 || nodes[static_cast<std::size_t>(streams[stream].node)].collects) return;
   const described* by = nullptr;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What is behind a `flow`: its description while it is built, then its plan, memory and operations, and the run under way.
+// The inside of a `flow`: its description while it is built, then its plan, memory and operations, and the run under way.
 
 #include <atomic>
 #include <memory>
@@ -119,7 +119,7 @@ struct TROUPE_INTERNAL flow::inside : std::enable_shared_from_this<inside> {
   int agreements = 0;
   std::vector<int> operation_of;  ///< by node; −1: none
   int rank = 0;                   ///< in the first communicator
-  /// Those whose calls the collectives are, one a communicator; who waits for the flow turns them.
+  /// Those whose calls the collectives are, one a communicator; the thread that waits for the flow turns them.
   std::vector<actors::flow_rank> ranks;
 
   /// The run under way, for those that come from outside: a part that arrives, and cancel(). They do not keep the flow.

@@ -12,7 +12,7 @@
 
 namespace troupe {
 
-/// What performs a node that may wait for other ranks: it has a thread of its own, where an operator has the run's turn. Such a node takes a tile and gives
+/// Performs a node that may wait for other ranks: it has a thread of its own, where an operator has the run's turn. Such a node takes a tile and gives
 /// one of the same number, later; its tiles are kept until the end of the run.
 ///   start(…)      begins a run
 ///   ready(tile)   it may be read, and where it goes may be written; each once in a run, in any order

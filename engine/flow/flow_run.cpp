@@ -108,7 +108,7 @@ struct flow::inside::run final : actors::flow_host {
   }
 
 private:
-  /// What one of them throws ends the run as soon as a node would work: the other ranks hear of it when all operations are under way.
+  /// An exception of one of them ends the run as soon as a node would work: the other ranks hear of it when all operations are under way.
   void begin_nodes() {
     for (std::size_t n = 0; n < of->nodes.size() && !not_begun; ++n) try {
         if (const auto& begin = of->nodes[n].what.begin) begin();
@@ -146,7 +146,7 @@ std::string flow::inside::where_of(int operation) const {
   return "flow " + name + (node < 0 ? "" : ", node " + nodes[static_cast<std::size_t>(node)].what.name);
 }
 
-/// What an operation ended with, in the words of the flow that has ended it, or else with the flow and the node. Of a deadline it keeps
+/// The failure with which an operation ended, in the words of the flow that has ended it, or else with the flow and the node. Of a deadline it keeps
 /// which ranks have not come.
 failure_ptr flow::inside::placed(int operation, const failure_ptr& why) const noexcept {
   if (!why) return why;

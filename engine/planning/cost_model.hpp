@@ -49,7 +49,7 @@ struct machine_constants {
 /// A score's steps reduced to what they cost. Independent of the size; immutable, so freely shared by threads.
 class timing_sheet {
 public:
-  /// @pre `s` has no sync. Wrong indices in `s` are not looked at: whoever performs a score has it verified.
+  /// @pre `s` has no sync. Wrong indices in `s` are not looked at: a score that is performed was verified.
   /// @param where null: all ranks are in one process
   /// @param elements that messages pass (reach_map::routed); null: none
   explicit timing_sheet(const score& s, const reach_map* where = nullptr, const machine* elements = nullptr);

@@ -44,7 +44,7 @@ public:
     path_.push_back("rule " + std::to_string(rule) + ", " + std::string{about} + ": " + (yes ? "yes" : "no"));
     return yes;
   }
-  /// Whoever asks either heeds the answer or says why not.
+  /// A rule that asks either heeds the answer or says why not.
   hccl_level forced(std::size_t level) {
     forced_[level].asked = true;
     return forced_[level].algorithm;
@@ -158,7 +158,7 @@ const char* two_level_choreography(hccl_level between) {
   return "hierarchical";
 }
 
-/// What is forced, if HCCL has it. Pairwise is an all_to_all's and a reduce_scatter's, and a mesh between servers HCCL has not (SetAlgoLevel1).
+/// The forced algorithm, if HCCL has it. Pairwise is for all_to_all and reduce_scatter, and HCCL has no mesh between servers (SetAlgoLevel1).
 hccl_level allowed(std::size_t level, const hccl_case& of, walk& way) {
   const hccl_level forced = way.forced(level);
   const bool inside = level == inside_servers;

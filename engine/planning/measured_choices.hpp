@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Who was the fastest when `troupe tune --choices` measured: what an engine asks whose planner is "measured". Part of the tuning file.
+// The fastest choreographies as `troupe tune --choices` measured them, for engines whose planner is "measured". Part of the tuning file.
 
 #include <cstdint>
 #include <limits>

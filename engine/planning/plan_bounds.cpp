@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who may be the cheapest: what a choreography takes at least, before its score is written, and which are not worth a try for so many
+// Candidates that may be the cheapest: what a choreography takes at least, before its score is written, and which are not worth a try for so many
 // ranks.
 
 #include <algorithm>
@@ -160,7 +160,7 @@ void plan_choice::lower_bounds(contender& c, const contender& form, const planni
 
 std::vector<contender> plan_choice::all_contenders(const planning_task& task) {
   const std::vector<extent> extents = estimated(task);
-  // Whoever cannot be verified says nothing about who takes too long.
+  // A candidate that cannot be verified sets no bound for the others.
   double least = std::numeric_limits<double>::infinity();
   for (const extent& e : extents)
     if (e.steps > 0 && e.too_large.empty()) least = std::min(least, e.steps);

@@ -151,7 +151,7 @@ void plan_choice::write(contender& c, const planning_task& task) {
   if (c.eligible() && task.what.pieces > 0 && !stages_whole_blocks(c, task)) c.why_rejected = small_staging;
 }
 
-/// What goes over whole buffers before the first step or after the last one cannot be done piece by piece.
+/// A pass over whole buffers before the first step or after the last one cannot be done piece by piece.
 std::string plan_choice::why_not_in_pieces(const contender& c, const planning_task& task) {
   const std::string type{name(task.what.type)};
   if (c.widened) return "its sums of " + type + " are kept in f32, and rounded when all of them are complete; use f32";
@@ -181,7 +181,7 @@ void plan_choice::frame(contender& c, const planning_task& task, bool widened, b
   c.on.root = has_root(task.what.what) ? task.what.root : 0;
   const bool staged = widened || (task.rules.scaled && !scales_reads);
   c.on.in_place = task.what.in_place && agrees_on_place(task.what.what, task.what.uniform) && !staged;
-  // What is staged, and a root, which alone knows whether its call is in place, is brought to what the user's score takes it for.
+  // Staged buffers are brought to what the user's score takes them for, and so are those of a root, which alone knows whether its call is in place.
   if (staged || has_root(task.what.what)) c.on.in_place = library_.in_place(c.choreography).value_or(c.on.in_place);
   c.on.uniform = task.what.uniform;
   c.on.placement = task.placement;
@@ -243,7 +243,7 @@ void plan_choice::price(contender& c, const planning_task& task, const cutting& 
       lowered->predict(bytes, cut, staging_bytes(c, task), through_actors(task, size_class(bytes), c.work_type),
                        &task.where, elements ? &*elements : nullptr) +
       costs(task).actor_operation_seconds(task.where.most_ranks_of_computer());
-  // What is under way together leaves the caches earlier, of which the model knows nothing.
+  // Operations that are under way together leave the caches earlier, of which the model knows nothing.
   constexpr double worth_it = 0.95;
   if (!(seconds < (cut.slices_per_step > 1 && c.cut.slices_per_step == 1 ? worth_it : 1) * c.seconds)) return;
   c.seconds = seconds;

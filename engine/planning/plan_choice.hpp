@@ -100,7 +100,7 @@ public:
   /// Not written yet. @pre the library has `name`
   contender contender_of(const std::string& name, const planning_task& task);
   std::vector<contender> all_contenders(const planning_task& task);
-  /// As it is written where inputs are staged that have to be: whoever has not written it yet can count its steps. May be rejected.
+  /// As it is written where inputs are staged that have to be: before it is written its steps can be counted. May be rejected.
   contender staged_form_of(const contender& c, const planning_task& task) {
     contender staged = c;
     frame(staged, task, task.rules.sums_in_f32, false);

@@ -15,7 +15,7 @@ inline constexpr int most_channels_tried = 16;
 inline constexpr int few_ranks = 64;
 inline constexpr double never = std::numeric_limits<double>::infinity();
 /// So many for each rank are tried, too, and are the most that a rank at the direct board is worth where there are many: what all have to do
-/// there is done by whoever comes last. More for a small all_to_all, which over slots would need a channel for each pair of ranks, and for
+/// there is done by the last one that comes. More for a small all_to_all, which over slots would need a channel for each pair of ranks, and for
 /// one of blocks of different sizes, which would be as many messages by mailbox.
 inline constexpr std::size_t most_steps_a_rank = 96, most_exchange_steps_a_rank = 512;
 

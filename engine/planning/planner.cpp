@@ -211,7 +211,7 @@ std::vector<candidate> planner::candidates(const call& what, const layout& place
   const planning_task task = impl_->with_trees(make_task(what, placement, counts));
   auto o = impl_->choose(task, true);
   for (contender& c : o.all) impl_->choice.consider(c, task);
-  // What needs nobody's counts goes first, whatever the counts are.
+  // A way that needs nobody's counts goes first, whatever the counts are.
   if (on_lists)
     for (contender& c : o.all)
       if (c.choreography == on_lists->choreography) o.chosen = &c, o.way = on_lists->protocol();

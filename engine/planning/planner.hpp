@@ -35,7 +35,7 @@ struct candidate {
   std::string why_rejected;      ///< one sentence; empty: eligible
   bool chosen = false;
   std::optional<double>
-      measured_seconds;  ///< of a call, by whoever has measured it (engine/tools/explain_measured.hpp)
+      measured_seconds;  ///< of a call, by the code that has measured it (engine/tools/explain_measured.hpp)
   bool rank_order_fold =
       false;  ///< contributions travel unreduced and are folded in rank order (determinism, non-commutative ops)
 
@@ -73,7 +73,7 @@ struct tiers_prospect {
 };
 
 /// The plan of a rank's last call, so that its repetition shares no cache line with other ranks'. One a rank and communicator: all
-/// calls have the same placement. Thread-safe: whoever finds it taken goes without.
+/// calls have the same placement. Thread-safe: a caller that finds it taken goes without.
 class plan_memo {
 private:
   friend class planner;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who performs a call, on how many channels and by which protocol: what is forced, and what is cheapest.
+// What performs a call, on how many channels and by which protocol: what is forced, and what is cheapest.
 #include "engine/planning/planner_inside.hpp"
 
 #include <algorithm>
@@ -156,7 +156,7 @@ std::string planner::impl::why_not(message_protocol how, const planning_task& ta
     case message_protocol::ll128: return choice.why_no_slots(task);
     case message_protocol::direct:
       if (std::string why = choice.why_not_direct(task); !why.empty()) return why;
-      // Who can do it on lists was chosen before anybody asked for counts (make_plan_on_lists).
+      // A choreography that works on lists was chosen before anybody asked for counts (make_plan_on_lists).
       return knows_all_blocks(task.what) ? std::string{} : std::string{nobody_in_one_pass};
     case message_protocol::nic: return std::string{nic_is_not_asked_for};
   }

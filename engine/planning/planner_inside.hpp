@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What is behind planner. planner_choosing.cpp says who performs a call, and how; planner_plans.cpp makes the plan of that; planner.cpp has what is left:
+// The inside of planner. planner_choosing.cpp decides what performs a call, and how; planner_plans.cpp makes the plan of that; planner.cpp has what is left:
 // what the options may say, and the planner's own functions.
 
 #include <cstddef>
@@ -23,7 +23,7 @@ namespace troupe {
 /// A choreography that somebody wants.
 struct forced_name {
   std::string name;  ///< empty: the planner chooses
-  std::string by;    ///< who says so
+  std::string by;    ///< the option or selection that forces it
 };
 
 struct planner::impl {
@@ -34,19 +34,19 @@ struct planner::impl {
   static std::string listed(const std::vector<std::string>& names);
 
   // -- what is forced --
-  /// Who is named, by the call or by the options.
+  /// The choreography that is named, by the call or by the options.
   forced_name named(const call& what) const;
-  /// Who must perform `what`. The engine-wide name is a wish: where it cannot be fulfilled, the planner chooses. So is a selection, which
+  /// The choreography that must perform `what`. The engine-wide name is a wish: where it cannot be fulfilled, the planner chooses. So is a selection, which
   /// has asked already (select_as).
   forced_name forced(const planning_task& task);
   /// Why a wish for `wanted` cannot be fulfilled; empty: it can, or is a fault that must be told.
   std::string why_not_performed(const std::string& wanted, const planning_task& task);
-  /// What the planner of the options makes of it, where nobody is named.
+  /// What the planner of the options makes of it, where no choreography is named.
   selected_way selection(const planning_task& task);
   /// Where all ranks share memory, one pass over everybody's buffers is hard to beat at large sizes, and it is a left fold; so that is the
   /// tree that all sizes share (size_stable), and what may be performed in other ways at other sizes.
   planning_task with_trees(planning_task task);
-  /// Who says that the planner must not choose `which`; empty: nobody does.
+  /// The option by which the planner must not choose `which`; empty: none.
   std::string excluded_by(std::string_view which, const call& what) const;
   /// Those that are excluded are among them, rejected.
   std::vector<contender> contenders(const planning_task& task);
@@ -58,7 +58,7 @@ struct planner::impl {
     std::vector<contender> all;
     contender* chosen = nullptr;
     forced_name force;
-    bool only = false;  ///< nobody but `chosen` may, because of who asked or of the bits that are promised
+    bool only = false;  ///< nobody but `chosen` may: an option names it, or bits are promised
     message_protocol way = message_protocol::simple;  ///< how `chosen` performs it
     bool counts_told = false;                         ///< by the membership, which has heard of everybody then
     std::string why_not_so;                           ///< nobody may, because the call's protocol cannot do it
@@ -132,7 +132,7 @@ struct planner::impl {
     return made;
   }
 
-  /// size_stable where ranks do not share memory: whoever is best at this size is chosen for all.
+  /// size_stable where ranks do not share memory: the choreography that is best at this size is chosen for all.
   static constexpr std::size_t reference_bytes = 64 * 1024;
   // Why a choreography is not chosen, as the end of a sentence.
   static constexpr std::string_view only_direct =

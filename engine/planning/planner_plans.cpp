@@ -219,7 +219,7 @@ std::shared_ptr<plan> planner::impl::make_plan_for_nic(const planning_task& task
   std::vector<contender> all;
   const nic_choice chosen = choose_for_nic(all, task);
   if (chosen.who == nullptr) {
-    // Who has asked for all hears of the first one that is not, though there was something to do; `troupe explain` tells of each.
+    // A user who has asked for all calls hears of the first that is not offloaded, though the NIC had something to do; `troupe explain` tells of each.
     const bool asked = options.offload == "always" && task.ranks() > 1 && !std::exchange(told_of_offload, true);
     log->log(asked ? spdlog::level::warn : spdlog::level::info, "{} of {} ranks: not offloaded: {}",
              name(task.what.what), task.ranks(), chosen.why_not);  // not its count: that of the task is its class's

@@ -124,7 +124,7 @@ bool lowered_score::agrees() {
 
 /// The proof is for short blocks, of which some messages are one packet and some are several. @param as notes, or the same with its buffers in one place
 std::string lowered_score::why_no_descriptors(const score& as) {
-  // What is cheap comes first.
+  // Cheap tests come first.
   const auto places = offload::behind_one_nic(*notes);
   if (std::string why = offload::why_not_offloaded(*notes, {credits_, places, 1}); !why.empty()) return why;
   if (!verified()->ok()) return "the verifier found a fault: " + to_string(*verified()->first_fault);
@@ -303,7 +303,7 @@ std::string score_library::refusal(std::string_view name, const setup& on) const
 
 namespace {
 
-/// What others have written is proved to be a score before anything takes its indices for granted.
+/// A user's score is proved to be one before anything takes its indices for granted.
 score written(const choreography& which, const setup& on) {
   score s = write_score(which, on);
   if (!is_built_in(which))

@@ -117,7 +117,7 @@ public:
   std::string suggestion(std::string_view name) const;
   /// A user's score says itself whether input and output are one memory; empty for others.
   std::optional<bool> in_place(std::string_view name) const;
-  /// A user's score with its syncs, for who has a barrier of its own. @pre it is a file's
+  /// A user's score with its syncs, for callers with a barrier of their own. @pre it is a file's
   const score& as_written(std::string_view name) const { return own_.find(name)->second; }
   /// Why it cannot do `on`; empty if it can. @pre has(name)
   std::string refusal(std::string_view name, const setup& on) const;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Who performs a call where the options' planner is not the cost model: whom another library would take (hccl_selection.hpp and nccl_selection.hpp), or
+// The choreography of a call where the options' planner is not the cost model: the one that another library would take (hccl_selection.hpp and nccl_selection.hpp), or
 // what was measured (measured_choices.hpp), brought to a task of the planner. A wish like a choreography's name in the options.
 
 #include <cstddef>

@@ -108,7 +108,7 @@ machine_constants tuning::through_actors(double bytes_a_core, datatype type, int
   // Of what a frame takes until it is read, the sender's system call: writing into a ring is little of it; a segment is carried as far as the
   // receiver's socket before sendmsg() returns (perf trace: 6 to 7 of 15 µs).
   constexpr double of_ring = 0.3, of_socket = 0.4;
-  // Between two hosts of one computer (veth) there is nothing but work. What a frame takes longer elsewhere, it is on its way.
+  // Between two hosts of one computer (veth) there is nothing but work. Elsewhere the rest of a frame's time is spent on its way.
   constexpr double most_socket_work_ns = 15'000;
   machine_constants m;
   m.cores = machine.cores * std::max(1, computers);
@@ -158,7 +158,7 @@ double tuning::direct_seconds(const direct_program& made, const call_shape& shap
   const machine_constants m = through_actors(bytes_a_core, type);
   const int ranks = static_cast<int>(made.bodies.size()), cores = std::max(1, machine.cores);
   const bool shared = ranks > cores;
-  // Whoever runs works for all: where ranks share cores, it is chance whose buffers the core has seen last.
+  // Any rank that runs works for all: where ranks share cores, it is chance whose buffers the core has seen last.
   const double chance = 1 - 1.0 / cores;
   double work = 0, foreign_bytes = 0;
   std::size_t units = 0;

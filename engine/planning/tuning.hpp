@@ -95,7 +95,7 @@ struct tuning {
   // Over links: what a frame takes besides what actors do, and 1024 bytes of it at either end. Assumed: of two processes of a host, through their ring; and of two hosts, through sockets (veth).
   double ring_message_ns = 700, ring_kilobyte_ns = 150;
   double socket_message_ns = 15'000, socket_kilobyte_ns = 400;
-  /// The same between groups of hosts (pods, racks of pods …), innermost first. What lies farther out than they say costs what the last of them does; without any, what
+  /// The same between groups of hosts (pods, racks of pods …), innermost first. Farther groups cost what the last of them does; without any, what
   /// sockets do.
   std::vector<double> outer_message_ns, outer_kilobyte_ns;
   double frame_turn_ns = 3000;  ///< of a process that looks for frames and yields its core, until the next one's turn

@@ -87,7 +87,7 @@ public:
 
   std::uint64_t wrong(const std::vector<std::byte>& input, const std::vector<std::byte>& result) const {
     std::uint64_t count = count_wrong(output_, result, e_, output_blocks_);
-    // Who has no output has only lent its input, also in place.
+    // A rank without output has only lent its input, also in place.
     if (!in_place_ || output_blocks_.empty()) count += count_wrong(input_, input, e_, input_blocks_);
     return count;
   }

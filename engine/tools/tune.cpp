@@ -70,7 +70,7 @@ constexpr std::array<constant, 4> of_direct{&tuning::direct_operation_ns, &tunin
                                             &tuning::direct_turn_ns, &tuning::direct_line_ns};
 constexpr std::array<constant, 2> of_ring{&tuning::ring_message_ns, &tuning::ring_kilobyte_ns};
 constexpr std::array<constant, 2> of_sockets{&tuning::socket_message_ns, &tuning::socket_kilobyte_ns};
-/// What is found by a collective's time. What actors cost is known before links are measured.
+/// Constants that are found by a collective's time. The cost of actors is known before links are measured.
 std::span<const constant> constants_of(const calibration& c) {
   if (c.between == reach::segment) return of_ring;
   if (c.between == reach::network) return of_sockets;

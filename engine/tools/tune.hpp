@@ -2,7 +2,7 @@
 #pragma once
 // Measures the constants of the planner's cost model on this machine: what `troupe tune` does.
 //
-// Three kinds. What threads and memory cost is measured as it is (tune_primitives.hpp). What the engine costs is measured on the
+// Three kinds. The costs of threads and memory are measured as they are (tune_primitives.hpp), the engine's on the
 // engine: small collectives of different choreographies, ranks and sizes are performed, and the constants are those with which the cost
 // model comes closest to all of them (least squares of the logarithms, by coordinate descent from the assumed values).
 

@@ -16,7 +16,7 @@ struct choices_options {
   std::vector<int> ranks{2, 4, 8};  ///< threads of this process
   bool quick = false;               ///< every other size, one repetition
   std::string tuning =
-      "none";  ///< engine_options::tuning: by whose constants candidates are cut, and who is likely is told
+      "none";  ///< engine_options::tuning: by whose constants candidates are cut, and the likely ones are told
   std::function<void(const std::string&)> progress{};
 };
 

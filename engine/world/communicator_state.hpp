@@ -82,7 +82,7 @@ private:
 /// Throws the failure as error.
 [[noreturn]] void throw_failure(const failure_ptr& why);
 
-/// Whether who calls waits for the end of the call. Then it calls for no other rank before.
+/// Whether the caller waits for the end of the call. Then it calls for no other rank before that.
 enum class caller_waits : bool { no, yes };
 
 /// A communicator as all its ranks see it.
@@ -127,7 +127,7 @@ struct communicator_state : std::enable_shared_from_this<communicator_state> {
   mutable std::mutex copies_mutex;        // when a copy is made, and when it ends
   std::vector<std::weak_ptr<communicator_state>> copies;
 
-  /// What a part that these ranks form by split number `which` has in a job; nothing: they all live here.
+  /// The job's side of the part that these ranks form by split number `which`; nothing: they all live here.
   std::optional<actors::job_part> part_for(std::span<const rank_t> members, epoch_t which, int color) const;
   /// The communicator of those that a shrink has left, as `rank` of this one has it; and its rank there. Throws error
   std::pair<std::shared_ptr<communicator_state>, rank_t> part_after(const shrinks::round& which, rank_t rank);
@@ -229,7 +229,7 @@ struct communicator_state : std::enable_shared_from_this<communicator_state> {
   void end(rank_t by, const failure_ptr& why) const;
   /// Of shrink() and grow() without one.
   static constexpr std::chrono::minutes usual_deadline{1};
-  /// Who waits for longer is told of in the log, where the membership does not see it wait.
+  /// A rank that waits for longer is named in the log, where the membership does not see it wait.
   static constexpr std::chrono::seconds long_time{5};
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What a split makes of the colors and keys that its ranks have exchanged, and who has taken its place in the parts. Plain states, without
+// The parts that a split makes of the colors and keys that its ranks have exchanged, and the places that ranks have taken there. Plain states, without
 // threads: an engine's communicators (divisions.hpp) and the simulated ones have them.
 
 #include <algorithm>
@@ -28,14 +28,14 @@ inline std::vector<rank_t> members_of_part(std::span<const std::int32_t> all, st
   return result;
 }
 
-/// What a part is called in all processes that have ranks of it, before they have said a word to each other about it.
+/// The name of a part in all processes that have ranks of it, before they have exchanged a word about it.
 /// @param whole of the communicator that is divided @param which the operation that divides it, whose number no other one there has
 inline std::uint64_t identity_of_part(std::uint64_t whole, epoch_t which, std::int32_t color) {
   word_hash name;
   for (const std::uint64_t word : {whole, std::uint64_t{which}, static_cast<std::uint64_t>(color)}) name.add(word);
   return name.state;
 }
-/// The same of those whom a shrink has left. Two halves of a cut network must not take each other's frames for their own, so it says who they are.
+/// The same of those that a shrink has left. Two halves of a cut network must not take each other's frames for their own, so it says who they are.
 /// @param which shrink_rounds::name_of()
 inline std::uint64_t identity_of_rest(std::uint64_t whole, epoch_t which, std::span<const rank_t> members) {
   word_hash name;
@@ -48,7 +48,7 @@ inline std::uint64_t identity_of_rest(std::uint64_t whole, epoch_t which, std::s
 template <class Part>
 class division_state {
 public:
-  /// The part that `members` (of the whole, in their order in the part) form by operation `which`, for one of them. Whoever comes first makes it.
+  /// The part that `members` (of the whole, in their order in the part) form by operation `which`, for one of them. The first that asks makes it.
   /// @param make may throw; then nothing has happened
   /// @param ranks_here how many of a part's ranks come or give up here
   /// @param leave the rank that has that place in the part never comes
@@ -79,7 +79,7 @@ public:
 
   /// Parts that not all members have taken or given up.
   std::size_t open() const { return parts_.size(); }
-  /// Ranks have given up splits whose parts nobody has made yet: who makes one hears of those that never come.
+  /// Ranks have given up splits whose parts nobody has made yet: a process that makes one hears of those that never come.
   bool any_given_up() const { return !given_up_.empty(); }
 
 private:

@@ -15,7 +15,7 @@ namespace troupe {
 
 struct communicator_state;
 
-/// A split ends on some ranks with an error, perhaps, and on others not. Who got an error never takes its place: the others are told
+/// A split ends on some ranks with an error, perhaps, and on others not. A rank that got an error never takes its place: the others are told
 /// that it has left. A part lives until then though those that took their places have dropped it: only ranks that come and leave again end
 /// it. Thread-safe.
 class divisions {
@@ -23,7 +23,7 @@ public:
   /// @param spins looks before a thread sleeps while another one makes the part
   explicit divisions(int spins) : spins_(spins) {}
 
-  /// The part that `members` (of the whole, in their order in the part) form by operation `which`, for one of them. Whoever comes first makes it; throws
+  /// The part that `members` (of the whole, in their order in the part) form by operation `which`, for one of them. The first that asks makes it; throws
   /// what `make` throws.
   std::shared_ptr<communicator_state> take(epoch_t which, int color, std::span<const rank_t> members,
                                            const std::function<std::shared_ptr<communicator_state>()>& make);

@@ -28,7 +28,7 @@ struct meeting {
 /// Throws error: invalid_argument (no id), mismatch (of another build).
 meeting meeting_of(const job_id& which);
 
-/// An id, and who serves it.
+/// An id, and the service behind it.
 struct served_id {
   job_id id;
   std::unique_ptr<actors::rendezvous_service> service;

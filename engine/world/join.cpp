@@ -75,7 +75,7 @@ std::string nic_address_of(const engine_options& o) {
   return o.nic == "host" ? actors::usual_nic_address() : o.nic;
 }
 
-/// What every process must have been told alike.
+/// The options that must be alike in every process.
 std::string settings_of(const engine_options& o) {
   std::string text = "layout = " + o.layout + "\nchoreography = " + o.choreography + "\nplanner = " + o.planner +
                      "\nhccl = " + std::string{name(o.hccl.device)} + ' ' + std::to_string(o.hccl.buffer) + ' ' +
@@ -191,7 +191,7 @@ public:
       for (const actors::process_place& p : job.processes) depth_ = std::max(depth_, p.groups.size());
   }
 
-  /// Its groups, outermost first, and its number in the innermost. Who names fewer levels than others is alone with those that name as few.
+  /// Its groups, outermost first, and its number in the innermost. A process that names fewer levels than others is alone with those that name as few.
   std::vector<int> path_of(const actors::process_place& p) {
     if (const auto known = paths_.find(p.host_key); known != paths_.end()) return known->second;
     std::vector<int> path;
@@ -223,7 +223,7 @@ layout layout_of(const actors::roster& job) {
   for (std::size_t p = 0; p < job.processes.size(); ++p) {
     const actors::process_place& process = job.processes[p];
     const std::vector<int> host = hosts.path_of(process);
-    // Who does not know its running system has one of its own.
+    // A process that does not know its running system has one of its own.
     const std::uint64_t system = process.machine_key != 0 ? process.machine_key : process.host_key;
     const int computer = computers.try_emplace(system, static_cast<int>(computers.size())).first->second;
     for (std::uint32_t r = 0; r < process.ranks; ++r) {
@@ -266,7 +266,7 @@ std::function<bool()> cancel_of(const join_options& options) {
   return [flag = options.cancel] { return flag != nullptr && flag->load(); };
 }
 
-/// What carries this process's data to other hosts; null: sockets do.
+/// The transport of this process's data to other hosts; null: sockets.
 std::shared_ptr<actors::transport> carrier_of(const engine_options& o, bool with_tls, bool one_host) {
   if (o.transport == "sockets") return nullptr;
   if (with_tls)

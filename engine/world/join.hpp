@@ -18,7 +18,7 @@ namespace troupe {
 /// or half of it), timed_out, cancelled, mismatch (processes do not fit together), io; invalid_argument if the engine has joined already.
 void join_job(engine_core& core, const join_options& options, int ranks_here);
 
-/// The same for the job that an id names, which has one rank a process. What `options` say of where and who is not looked at.
+/// The same for the job that an id names, which has one rank a process. The place and number in `options` are not looked at.
 void join_job(engine_core& core, const job_id& which, int ranks, int rank, const join_options& options);
 
 /// The same for process `process` of the job that another one grows into. `give_up` is asked now and then: true ends it with error(cancelled).

@@ -281,7 +281,7 @@ std::optional<launched> launched_by(const environment_lookup& environment, const
   const bool invited = is_invitation(join);
   if (!join.empty() && !invited) check_address("TROUPE_JOIN", join);
   std::optional<launched> here = by_hand(in);
-  // Whoever starts one process more may itself have been started by a launcher, whose numbers that process inherits.
+  // The program that starts one process more may itself have been started by a launcher, whose numbers that process inherits.
   if (!here && invited && meeting_of_invitation(join).fresh == 1)
     here = launched{.by = "TROUPE_JOIN", .rendezvous = join};
   if (!here) here = by_open_mpi(in, facts);

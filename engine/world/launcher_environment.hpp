@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Where a process belongs, by what the program that started it has set: which process of how many it is, and where they meet. Nothing
-// here sends a message. Whoever is found first counts:
+// here sends a message. The first of these that is found counts:
 //
 //  by hand, troupe launch   TROUPE_JOIN (tcp://host:port, tcp://[v6]:port, unix:@name), TROUPE_RANK, TROUPE_RANKS. TROUPE_JOIN without the
 //                           other two says where the processes of one of the following meet. It may also be an invitation of

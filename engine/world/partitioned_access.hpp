@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What a flow asks of the partitioned operations that its collectives are.
+// The interface of partitioned operations for flows, whose collectives they are.
 
 #include <functional>
 

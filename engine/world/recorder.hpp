@@ -4,7 +4,7 @@
 // `troupe replay`.
 //
 //   computation  CPU time of the calling thread between two of its calls: what the rank does, also where ranks share cores and
-//                take turns. What a thread sleeps is not in it.
+//                take turns. Sleep is not in it.
 //   order        a call begins when the one before it of its rank has ended, if that was waited for; and a computation likewise. A wait for an
 //                operation puts its end before whatever comes next.
 //   the process  how much CPU time all its threads had, from the world's begin to its end: much less than its cores have is a sign of other

@@ -33,7 +33,7 @@ public:
     std::uint64_t number;
     rank_t rank;
   };
-  /// What a transition leaves to its caller, in this order. The answer to what is said may come at once.
+  /// What a transition leaves to its caller, in this order. The answer to a word may come at once.
   struct to_do {
     std::vector<contribution>
         say{};  ///< to those who agree on it: these ranks of this process take part. The answer: decided()
@@ -41,7 +41,7 @@ public:
     std::vector<place> given_up{};      ///< places that nobody takes
   };
 
-  /// @param here ranks of this process, of so many in all. Before all else, so that who leaves needs no memory
+  /// @param here ranks of this process, of so many in all. Before all else, so that a rank that leaves needs no memory
   void prepare(std::vector<rank_t> here, int ranks);
 
   /// The rank takes part, from now on, in the round of that number.

@@ -29,7 +29,7 @@ public:
   };
   using round_ptr = std::shared_ptr<round>;
 
-  /// Ranks of this process, of so many in all. Before all else, so that who leaves needs no memory.
+  /// Ranks of this process, of so many in all. Before all else, so that a rank that leaves needs no memory.
   void prepare(std::vector<rank_t> here, int ranks) { rounds_.prepare(std::move(here), ranks); }
 
   /// The rank takes part, from now on. Its caller waits for the round's `done`, and then takes its place or fails to.
@@ -44,7 +44,7 @@ public:
   std::vector<rank_t> missing(const round& which) const;
   /// This process has said who of its ranks takes part.
   bool has_contributed(const round& which) const;
-  /// Ranks of this process that wait, for who tells of it in the log; empty: it is over, or somebody has.
+  /// Ranks of this process that wait, for the log; empty: it is over, or another thread has logged it.
   std::vector<rank_t> overdue(round& which);
 
   /// Names the part that a round makes among a communicator's parts (divisions.hpp); no operation has such a number.

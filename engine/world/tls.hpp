@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Who a process is to those that reach it over a network: what the options, or the environment, name in files.
+// The identity of a process for those that reach it over a network: what the options, or the environment, name in files.
 
 #include <memory>
 
@@ -14,7 +14,7 @@ namespace troupe {
 std::shared_ptr<const actors::tls_identity> tls_of(const engine_options& options);
 /// The same; what they leave open the environment says.
 std::shared_ptr<const actors::tls_identity> tls_of(const id_options& options);
-/// What TROUPE_ENGINE_TLS_CERTIFICATE, _KEY and _AUTHORITY name; for who starts processes, whose TROUPE_CONFIG may be a file of another host.
+/// What TROUPE_ENGINE_TLS_CERTIFICATE, _KEY and _AUTHORITY name; for launchers of processes, whose TROUPE_CONFIG may be a file of another host.
 std::shared_ptr<const actors::tls_identity> tls_of_environment();
 
 }  // namespace troupe

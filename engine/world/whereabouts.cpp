@@ -25,7 +25,7 @@ whereabouts find_grown(const meeting& m, std::uint32_t process) {
 
 namespace {
 
-/// What an invitation says to new process `number` of `count`; −1: nobody has said which or how many.
+/// The place that an invitation gives to new process `number` of `count`; −1: nobody has said which or how many.
 whereabouts find_invited(const std::string& invitation, int number, int count) {
   const meeting m = meeting_of_invitation(invitation);
   const auto fresh = static_cast<int>(m.fresh);

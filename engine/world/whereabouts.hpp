@@ -21,9 +21,9 @@ struct whereabouts {
   std::uint32_t first_new = 0;  ///< of a job that another one grows into; else 0
 };
 
-/// What the options leave open, the environment says. Throws error(bad_config): nobody says which job, or half of it.
+/// Takes from the environment what the options leave open. Throws error(bad_config): neither names the job, or only half of it.
 whereabouts find_job(const join_options& options);
-/// What an id says to that rank, which is a process of its own. Throws error(invalid_argument): no such rank, no id.
+/// Where an id puts that rank, which is a process of its own. Throws error(invalid_argument): no such rank, no id.
 whereabouts find_job(const job_id& which, int ranks, int rank);
 /// Process `process` of a job that another one grows into.
 whereabouts find_grown(const meeting& m, std::uint32_t process);

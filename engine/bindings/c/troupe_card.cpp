@@ -19,7 +19,7 @@ namespace {
 // No std::string: that memory has run out must be sayable without any.
 thread_local std::array<char, 1024> last_message{};
 
-/// What is longer is cut.
+/// A longer text is cut.
 void keep(const char* message) noexcept {
   const std::size_t length = std::min(std::strlen(message), last_message.size() - 1);
   std::memcpy(last_message.data(), message, length);

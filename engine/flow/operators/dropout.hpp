@@ -21,7 +21,7 @@ constexpr std::array<std::uint32_t, 4> philox(std::array<std::uint32_t, 4> count
 
 /// Each element is dropped (0) with probability `rate` and else divided by 1 − rate. Which ones depends only on `seed`, `call` and the element's
 /// number, `first` + (tile's index)·(elements of a tile) + (its place there): so the same in every order of tiles, and again in the backward pass, which is this
-/// very operator applied to what comes back, with the same members. Whoever has a part of a tensor says by `first` which.
+/// very operator applied to what comes back, with the same members. An operator on a part of a tensor names that part by `first`.
 struct dropout {
   double rate = 0.5;  ///< 0 ≤ rate < 1
   std::uint64_t seed = 0;

@@ -77,7 +77,7 @@ private:
       make_block(i, std::min(kernel_.rows, m - i), first, count, column, columns, rows, next);
   }
 
-  /// What is missing on the right is 0, and so are its sums, which nobody takes.
+  /// Columns that are missing on the right are 0, and so are their sums, which nobody takes.
   void pack(std::size_t first, std::size_t count, std::size_t column, std::size_t columns, T* to) const {
     const std::size_t next = b_.strides()[0], step = b_.strides()[1];
     const T* from = &b_(first, column);

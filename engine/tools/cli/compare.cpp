@@ -31,7 +31,7 @@ struct arguments {
   bool dump = false;
 };
 
-/// What one side has besides. @param option that says so
+/// What one side has besides. @param option that gives it
 configuration with_own(configuration base, const char* option, const std::vector<std::string>& own) {
   for (const assignment& one : said_by(option, own)) base = with_study_value(std::move(base), one);
   return base;

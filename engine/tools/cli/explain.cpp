@@ -89,7 +89,7 @@ call call_of(const arguments& a, const job_kind& kind, const engine_options& opt
   return what;
 }
 
-/// What options say, and what is tried whatever a study says.
+/// The options' wishes, and those that are tried whatever a study says.
 void check_modelled_keys(const arguments& a) {
   for (const std::string& assignment : a.config.assignments) {
     const std::string key = in_study(assignment.substr(0, assignment.find('=')));

@@ -67,7 +67,7 @@ void check(const arguments& a) {
   if (!(a.grace >= 0 && a.grace <= most_grace)) usage_error("--grace: write 0 … 86400 seconds");
 }
 
-/// The one word in it. Whoever can read it can join.
+/// The one word in it. Anybody who can read the file can join.
 std::string read_invitation(const std::string& path) {
   std::ifstream file{path};
   struct stat is {};

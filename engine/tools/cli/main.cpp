@@ -155,7 +155,7 @@ int report(const CLI::App& program, const CLI::ParseError& problem) {
   return exit_usage;
 }
 
-/// What was printed comes before what is said about it; whether it could be printed is looked at later.
+/// Output comes before remarks about it; whether it could be printed is looked at later.
 void flush_output() {
   std::cout.exceptions(std::ios::goodbit);
   std::cout.flush();

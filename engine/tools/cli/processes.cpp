@@ -146,7 +146,7 @@ int start_processes(int processes, const std::string& hosts, const engine_option
   self.how.say_status = false;
   const int status = start_job(std::move(self));
   if (status == 128 + SIGTERM) return exit_interrupted;
-  // Whoever was killed has failed while running. Nobody reading any more is no failure of ours.
+  // A process that was killed has failed while running. If nobody reads its output any more, that is no failure of ours.
   const bool own = status <= exit_failed || status == exit_interrupted || status == 128 + SIGPIPE;
   return own ? status : exit_failed;
 }

@@ -64,7 +64,7 @@ void check_writing(const arguments& a, const configuration& config) {
       usage_error(place_of(entry.origin) + ": " + key + " would do nothing " + why);
 }
 
-/// What says how a trace is read that may be in another form.
+/// The options that say how a trace is read that may be in another form.
 void check_reading(const arguments& a) {
   if (names_chakra(a.files.front())) return;
   refuse_useless({{"--flops", !a.flops.empty()}, {"--memory-rate", !a.memory_rate.empty()}},

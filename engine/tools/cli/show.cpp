@@ -96,7 +96,7 @@ struct finding {
   std::string says;
 };
 
-/// What the proof finds of the descriptors that are shown, or of shorter ones of the same score where that would take long.
+/// The proof's result for the descriptors that are shown, or for shorter ones of the same score where that would take long.
 finding proof_of(const score& s, const verdict& v, const call_shape& shape, const offload::compile_options& how,
                  const std::vector<offload::rank_program>& shown) {
   if (s.ranks > most_ranks_to_prove)

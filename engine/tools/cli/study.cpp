@@ -232,7 +232,7 @@ void check_sweep(const configuration& base, const study_sweep& sweep) {
   if (first) std::rethrow_exception(first);
 }
 
-/// What one value cannot have does not keep the others from being run.
+/// One value that cannot be run does not keep the others from it.
 study_sweep_result run_sweep(const configuration& base, const study_sweep& sweep, const study_run_options& options) {
   std::vector<study_scenario> scenarios(sweep.values.size());
   std::vector<std::optional<study_result>> results(scenarios.size());

@@ -126,7 +126,7 @@ launched_pair measure_in_job(bool quick) {
   return pair;
 }
 
-/// What cannot be measured stays assumed, and why is said.
+/// Constants that cannot be measured stay assumed, and the reason is printed.
 void measure_links(tuning& t, bool in_job, bool quick, progress_line& line) {
   launched_pair pair;
   if (in_job) {

@@ -360,7 +360,7 @@ void verify_task(const task& t, tally& into, const std::atomic<bool>& stop) {
     const std::string title = describe(std::string{t.which->name}, on);
     try {
       const score s = write_score(*t.which, on);
-      // What placement, scratch, streams or a board change nothing about is verified already.
+      // Scores about which placement, scratch, streams or a board change nothing are verified already.
       setup plain = on;
       plain.through_scratch = false;
       plain.streams = setup{}.streams;
@@ -421,7 +421,7 @@ std::vector<const choreography*> selected_choreographies(const std::string& want
               (near.empty() ? "`troupe list` shows all" : "did you mean " + std::string{near} + "?"));
 }
 
-/// Whoever asks for so many ranks hears at once that the score would not fit, not after minutes of swapping.
+/// A user who asks for so many ranks hears at once that the score would not fit, not after minutes of swapping.
 void check_extent(const task& t) {
   setup on = flat_setup(t.what, t.placement.size());
   on.placement = t.placement;
@@ -435,7 +435,7 @@ bool is_refused(const choreography& which, collective what, const layout& placem
   return !refusal(which, on).empty();
 }
 
-/// The same places with switches that reduce, for who needs them there.
+/// The same places with switches that reduce, for choreographies that need them.
 std::vector<layout> with_switches(const choreography& which, collective what, const layout& placement) {
   std::vector<layout> list;
   if (!is_refused(which, what, placement)) return list;

@@ -38,7 +38,7 @@ std::vector<char*> pointers_of(const std::vector<std::string>& words) {
   return pointers;
 }
 
-/// What a process has of ours, ready before fork: between fork and exec nothing may allocate or lock, as other threads may have been at it.
+/// What a process gets from us, ready before fork: between fork and exec nothing may allocate or lock, as other threads may have been at it.
 struct inheritance {
   std::vector<char*> words, environment;
   const char* directory;     ///< null: this one
@@ -48,7 +48,7 @@ struct inheritance {
 
 [[noreturn]] void become(const inheritance& has, const held_signals& signals) {
   setpgid(0, 0);
-  // Whoever launches may be killed without a word.
+  // The launcher may be killed without a word.
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != has.launcher) _exit(127);
   bool ready = has.in < 0 || dup2(has.in, STDIN_FILENO) >= 0;
@@ -72,7 +72,7 @@ void owned_descriptor::reset(int number) noexcept {
 // -- signals --
 
 held_signals::held_signals() {
-  // A stream that was closed by whoever called us would give its number to a pipe.
+  // A stream that was closed by our caller would give its number to a pipe.
   for (int null = open("/dev/null", O_RDWR); null >= 0; null = open("/dev/null", O_RDWR))
     if (null > STDERR_FILENO) {
       close(null);

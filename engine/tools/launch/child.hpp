@@ -49,7 +49,7 @@ public:
   int descriptor() const noexcept { return descriptor_.get(); }
   /// The next signal that has come, or 0.
   int take() const;
-  /// What it was like before, for a process that is to be started; between fork and exec.
+  /// The setting as it was before, for a process that is to be started; between fork and exec.
   void give_back() const noexcept;
 
 private:

@@ -41,7 +41,7 @@ command command_here(const job& of, int rank, const std::string& directory, cons
   made.environment.push_back(join_of(of));
   for (std::string& variable : place_of(of, rank)) made.environment.push_back(std::move(variable));
   if (!of.invited) made.environment.push_back("TROUPE_KEY=" + of.key);
-  // What this process was told of its host is true of those here, too.
+  // Names that this process was given for its host are right for those here, too.
   if (!pod.empty()) made.environment.push_back("TROUPE_POD=" + pod);
   else
     for (const std::string& variable : of.environment)

@@ -40,7 +40,7 @@ std::string new_address() {
   _exit(127);
 }
 
-/// It says so, or ends.
+/// It reports that it listens, or ends.
 bool listens(int pipe) {
   std::string line;
   for (char c = 0; line.find('\n') == std::string::npos;) {

@@ -193,7 +193,7 @@ private:
     return false;
   }
 
-  /// What a login writes before it is passed on as well.
+  /// Lines that a login writes before are passed on as well.
   static void wait_for_greeting(process& of, std::string_view text) {
     of.before_greeting += text;
     const auto at = of.before_greeting.find(greeting);
@@ -248,7 +248,7 @@ private:
     if (signal == SIGUSR1 || signal == SIGUSR2) return signal_all(signal);
     if (running_.empty()) given_up_ = true;  // only our own output is left, and nobody reads it
     if (interrupted_ != 0) {
-      // Whoever sends one to us and then to our group, as timeout(1) does, has sent one.
+      // A sender that signals us and then our group, as timeout(1) does, has sent one signal.
       if (clock::now() - interrupted_at_ > std::chrono::milliseconds{500}) signal_all(SIGKILL);
       return;
     }
@@ -273,7 +273,7 @@ private:
   std::chrono::milliseconds mercy() const { return std::max(how_.grace, std::chrono::milliseconds{1000}); }
 
   void signal_all(int signal) {
-    // Whoever has not begun does not begin any more.
+    // Processes that have not begun do not begin any more.
     if (signal != SIGUSR1 && signal != SIGUSR2) later_.clear();
     for (process& each : running_) {
       if (!each.what->remote()) {
@@ -316,7 +316,7 @@ private:
   void on_end(const command& what, int ended) {
     const bool killed = WIFSIGNALED(ended);
     const int code = killed ? 128 + WTERMSIG(ended) : WEXITSTATUS(ended);
-    // What a signal ended on another host comes back as 128 + its number (commands.cpp).
+    // A process that a signal ended on another host comes back as 128 + its number (commands.cpp).
     const int signal = killed ? WTERMSIG(ended) : what.remote() && code > 128 ? code - 128 : 0;
     if (code == 0 || first_failure_ || problem_ || is_ours(signal)) return;
     first_failure_ = code;

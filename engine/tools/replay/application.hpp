@@ -39,7 +39,7 @@ struct application_call {
   datatype type = datatype::u8;
   op reduction = sum;
   rank_t root = 0;           ///< of the communicator
-  std::string choreography;  ///< empty: whoever runs it says
+  std::string choreography;  ///< empty: the replay's own
 };
 
 struct application {
@@ -80,7 +80,7 @@ application read_goal(const std::vector<trace_text>& files, const std::vector<st
 /// read_goal() reads it back; times are rounded to nanoseconds, which GOAL counts in.
 std::string write_goal(const application& what);
 
-/// What a trace leaves to whoever replays it.
+/// Choices that a trace leaves to its replay.
 struct trace_reading {
   double operations_a_second =
       0;  ///< of computations whose trace says no time but operations (Chakra's num_ops); 0: not said

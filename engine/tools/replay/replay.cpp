@@ -47,7 +47,7 @@ study_machine machine_for(study_scenario& s, int ranks) {
   }
   if (attempt(ranks)) return std::move(*made);
   if (attempt(0)) return std::move(*made);
-  // What is wrong without any wishes is the machine itself.
+  // If it fails without any wishes, the machine itself is wrong.
   if (has == 0) throw error(errc::bad_config, why->what());
   for (int more = ranks + 1; more < 2 * ranks; ++more)
     if (attempt(more)) return std::move(*made);

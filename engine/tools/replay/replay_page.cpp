@@ -21,7 +21,7 @@ using op_kind_t = replay_operation::kind;
 /// Names of the page's kinds, by replay_operation::kind.
 constexpr const char* page_kinds[] = {"compute", "send", "copy", "call"};
 
-/// The spans of one run, as text: there may be millions. What a call is is said by its number among the names.
+/// The spans of one run, as text: there may be millions. Each call is named by its number among the names.
 class span_list {
 public:
   explicit span_list(const application& of) : of_(of) {}

@@ -6,7 +6,7 @@
 // What goes wrong: processes are killed, stopped for a while, cut off from one or all others in one or both directions; connections are reset.
 // Frames of one connection stay in order, those of different ones overtake each other; what was written before an end arrives or not.
 //
-// What is checked: what a rank gets is right to the last byte, and its buffers are as they were after it has them back; whoever fails, fails with
+// What is checked: what a rank gets is right to the last byte, and its buffers are as they were after it has them back; a rank that fails, fails with
 // peer_lost and, where one process is the reason, names that; where nothing happened nobody fails; everything ends within a few silences; and where
 // the network does not fail, nobody goes on whom others have lost. And of
 // divisions: everybody has the same members in the same order, no name is used twice, who count on each other agree on who is left, and nothing

@@ -22,7 +22,7 @@ void job_world::check_failure(const process& p, const failure& why) {
     fault(who + ", which names nobody to whom something has happened");
 }
 
-/// Whoever has a part has the same one as all others of that name, and no two have one name.
+/// All processes that have a part of that name have the same part, and no two parts have one name.
 void job_world::check_division(const member& part) {
   const division mine{part.whole, part.split, part.color, part.world_rank};
   const auto [at, fresh] = divisions_.emplace(part.id, mine);
@@ -32,7 +32,7 @@ void job_world::check_division(const member& part) {
   if (known.members != mine.members) fault(part.name + " has other ranks, or in another order, in another process");
 }
 
-/// Who lives and counts on each other has one answer, which names nobody who never came, and leaves out nobody who is not taken for lost.
+/// Processes that live and count on each other have one answer, which names none that never came, and leaves out none that is not taken for lost.
 void job_world::check_answers() {
   // Only a network that fails makes two parts that both go on.
   const auto apart = [&](std::uint32_t p, std::uint32_t q) {
@@ -47,7 +47,7 @@ void job_world::check_answers() {
       for (const auto& [q, ranks] : came) all.insert(ranks.begin(), ranks.end());
       for (const rank_t r : answer)
         if (!all.contains(r)) fault(title + "rank " + std::to_string(r) + " never came and is left");
-      // Whom somebody has taken for lost may be left out; it hears an answer without it all the same.
+      // A process that another one has taken for lost may be left out; it hears an answer without it all the same.
       const bool suspected = at_number(p).expelled || std::ranges::any_of(all_, [&, here = p](const auto& q) {
                                return has_lost(static_cast<std::uint32_t>(q->here), here);
                              });
@@ -61,7 +61,7 @@ void job_world::check_answers() {
   }
 }
 
-/// Whoever the others have lost and go on without knows it, if the network lets it.
+/// A process that the others have lost and go on without knows it, if the network lets it.
 void job_world::check_one_goes_on() {
   if (network_fails_) return;
   for (const auto& p : all_)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a simulated rank does when its split has ended, when something has failed, and in a shrink: as engine/api and engine/world do. Who is in
-// which part, who has taken a place there and who is left, the engine's own states say.
+// What a simulated rank does when its split has ended, when something has failed, and in a shrink: as engine/api and engine/world do. The engine's own states decide
+// which ranks are in which part, which have taken a place there and which are left.
 
 #include <algorithm>
 #include <utility>
@@ -87,7 +87,7 @@ failure_ptr job_world::conclude_split(caller& c, member& whole, rank_t rank, epo
   return nullptr;
 }
 
-/// The rank has its place. What is called there is the same for all who have one.
+/// The rank has its place. All that have one call the same there.
 void job_world::push(caller& c, member& part, rank_t rank) {
   tell(part.name + ": rank " + std::to_string(rank) + " takes its place");
   dice d(seed_, {0x42, part.id});
@@ -96,7 +96,7 @@ void job_world::push(caller& c, member& part, rank_t rank) {
 
 // -- shrink ----------------------------------------------------------------------------------------------------------------
 
-/// Most go on with who is left, as programs do; some leave. What is no loss has not ended what the others wait for: it is revoked first.
+/// Most go on with those that are left, as programs do; some leave. A failure without a loss has not ended what the others wait for: it is revoked first.
 void job_world::after_failure(caller& c) {
   caller::communicator& now = c.has.back();
   dice d(seed_, {0x64, now.in->id, static_cast<std::uint64_t>(c.world_rank), static_cast<std::uint64_t>(now.shrunk)});

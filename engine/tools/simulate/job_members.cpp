@@ -180,7 +180,7 @@ void job_world::home_voice::dissolve() {
   w.at_process(m.in.here, [this](process&) { w.end(m); });
 }
 
-/// Whoever has taken over speaks for itself alone.
+/// After a takeover each process is the home of its own ranks alone.
 void job_world::home_voice::to_all(const ranks_word& what) {
   if (!m.local && m.home == static_cast<std::uint32_t>(m.in.here)) {
     std::set<std::uint32_t> told{m.home};

@@ -38,7 +38,7 @@ void job_world::send(int from, int to, to_process frame) {
   if (mine.dead || !c.writes || !mine.presence.alive(static_cast<std::uint32_t>(to))) return;
   c.used = true;
   if (all_[static_cast<std::size_t>(to)]->dead) return writer_ends(from, to);  // refused
-  // What is not acknowledged for a silence ends the connection, as what cannot be opened does.
+  // A connection ends when something is not acknowledged for a silence, as when it cannot be opened.
   if ((c.cut || line(to, from).cut) && !std::exchange(c.doomed, true))
     at(now_ + 3000 * ms, [this, from, to] { writer_ends(from, to); });
   if (c.cut) return;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What simulated processes and their ranks say, and how it gets there.
+// The words of simulated processes and their ranks, and how they travel.
 
 #include <algorithm>
 #include <cstring>
@@ -60,7 +60,7 @@ void job_world::agreements_voice::send(std::uint32_t to, communicator_id of, con
   });
 }
 
-/// Later, as by job_links: whoever hears it may come back to the agreements.
+/// Later, as by job_links: a receiver may come back to the agreements.
 void job_world::agreements_voice::answered(communicator_id of, std::uint64_t number, const std::vector<rank_t>& members,
                                            const failure_ptr& why) {
   w.at_process(p.here, [this, of, number, members, why](process& here) {
@@ -121,7 +121,7 @@ bool job_world::rank_voice::deliver(rank_t to, int channel, chunk&& what) {
   return false;
 }
 
-/// What the system takes is a copy.
+/// The system takes a copy.
 void job_world::rank_voice::carry(rank_t to, int channel, const chunk& what) {
   auto bytes = std::make_shared<std::vector<std::byte>>(what.data, what.data + what.bytes);
   chunk sent = what;

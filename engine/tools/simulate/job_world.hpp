@@ -169,7 +169,7 @@ private:
   std::size_t given_up_ = 0;    ///< places
   bool unnamed_ =
       false;  ///< something has happened that is nobody's loss: a rank has failed to make its part, or has left before the others
-  /// What everybody who has a part must have alike.
+  /// The same for all that have the part.
   struct division {
     communicator_id whole;
     epoch_t which;

@@ -16,7 +16,7 @@ namespace troupe::simulate {
 /// Of a communicator: memory that several processes map.
 class shared_region {
 public:
-  /// The one that each process asks for in that place. Whoever asks first makes it; zeros.
+  /// The one that each process asks for in that place. The first that asks makes it; zeros.
   void* root(std::size_t place, std::size_t bytes) {
     if (place == roots_.size()) roots_.push_back(memory_.root(bytes));
     return roots_[place];

@@ -487,7 +487,7 @@ void draw_end_of_nicd(scenario& s) {
   s.nic.ends_in_order = d.one_in(3);
 }
 
-/// Nobody sees that nothing moves between hosts, so nothing may go missing for good: who leaves a call out leaves early, and no other rank waits
+/// Nobody sees that nothing moves between hosts, so nothing may go missing for good: a rank that leaves a call out leaves early, and no other rank waits
 /// for a message of that rank meanwhile.
 void let_hosts_end(scenario& s) {
   if (s.of_host == 0) return;

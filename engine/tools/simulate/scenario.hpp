@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What a simulated run is about: who calls what, and what goes wrong. All of it follows from one seed, and is plain data, so that a
+// The plan of a simulated run: which ranks call what, and what goes wrong. All of it follows from one seed, and is plain data, so that a
 // failing one can be made smaller (campaign.hpp) and printed.
 
 #include <cstdint>

@@ -11,7 +11,7 @@
 //   * what a rank gets is what a direct computation gives; what it gave, and the bytes around both, are as they were;
 //   * a chunk is consumed only while its sender's operation has not ended, and so are credits kept: at most as many chunks are under
 //     way as the plan grants; what has ended is not written to any more (its buffers are filled with a pattern);
-//   * whoever fails has a reason that is true, and all who fail have the same one; who succeeds was in agreement with everybody;
+//   * a rank that fails has a reason that is true, and all that fail have the same one; one that succeeds was in agreement with everybody;
 //   * in the end everything is over, and nothing is kept.
 
 #include <cstdint>

@@ -83,7 +83,7 @@ simulation::world::world(const scenario& what, std::shared_ptr<course> in, world
 }
 
 simulation::world::~world() {
-  // What is still under way after a fault is told to nobody.
+  // Ends of operations that are still under way after a fault are told to nobody.
   course_->over = true;
   parts_.clear();
   for (member& m : members_) m.state.reset();
@@ -351,7 +351,7 @@ void simulation::world::carry_chunk(rank_t from, rank_t to, int channel, const c
     frame.keep = bytes;
     return carry_chunk(from, to, channel, frame, twice);
   }
-  // What is sent may be in the place that was offered from now on.
+  // From now on the message may be in the place that was offered.
   const chunk_name name{from, to, what.epoch, what.lane, what.sequence};
   if (const auto at = places_.find(name); at != places_.end() && !what.announced && !at->second.filled &&
                                           at->second.bytes == what.bytes &&

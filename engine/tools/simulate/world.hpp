@@ -95,7 +95,7 @@ struct caller_operation {
   nanoseconds_t expires = -1;  ///< −1: no deadline
   std::vector<errc> told;      ///< of an outcome: the answer
   bool cancelled = false;
-  bool refused = false;  ///< its caller was told so at once
+  bool refused = false;  ///< its caller got the reason at once
   countdown thrower;
   bool throws = false;
   bool performed_inline = false;

@@ -519,7 +519,7 @@ void simulation::world::adopt_pairs(rank_t rank) {
   leave_inline(rank);
 }
 
-/// What came meanwhile is read now.
+/// Reads what came meanwhile.
 void simulation::world::leave_inline(rank_t rank) {
   member& m = at_rank(rank);
   while (!m.inbox.empty() && result_.ok()) {
@@ -610,7 +610,7 @@ void simulation::world::poll(rank_t rank) {
       for (rank_t r = 0; r < what_.ranks; ++r) poll_soon(r);
     return;
   }
-  // What has not moved is looked at again when somebody has written something.
+  // An operation that has not moved is looked at again when a rank has written something.
   const bool rests = !m.state->advance(*m.out) && on_board(m);
   if (rests) m.polled = true;
   after(rank);

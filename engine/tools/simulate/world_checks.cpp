@@ -87,7 +87,7 @@ void simulation::world::check_buffers(const caller_operation& o) {
                    ", not " + std::to_string(std::to_integer<int>(o.expected[i])));
 }
 
-/// What a failure says must be so.
+/// The text of a failure must be true.
 void simulation::world::check_reason(const caller_operation& o) {
   const auto untrue = [&](const std::string& why) {
     fault(o.title() + " failed for a reason that is not true (" + why + "): " + o.why->text);
@@ -179,7 +179,7 @@ void simulation::world::check_split_named(const caller_operation& o) {
       return fault(o.title() + " failed, and the reason does not name " + name + ": " + o.why->text);
 }
 
-/// Who is a rank's part, in which order: found by counting, not by sorting.
+/// The members of a rank's part, in their order: found by counting, not by sorting.
 void simulation::world::check_members(const caller_operation& o, const std::vector<rank_t>& members) {
   const auto& all = o.it->divided;
   const auto color = [&](rank_t r) { return all[2 * static_cast<std::size_t>(r)]; };
@@ -216,7 +216,7 @@ void simulation::world::check_missing(const caller_operation& o) {
   }
   const auto& parts = parts_of(o.sequence);
   const auto came = [&](rank_t r) { return came_before_stop(o, r); };
-  // Who was missing when the membership said so may have come before it was stopped.
+  // A rank that was missing when the membership told so may have come before it was stopped.
   const auto begun = stop_begun_.find(o.key.epoch);
   int present = 0;
   for (rank_t r = 0; r < what_.ranks; ++r)
@@ -288,7 +288,7 @@ std::size_t simulation::world::second_copies(rank_t rank) const {
   }));
 }
 
-/// What comes early is bounded by what was sent to the rank and not consumed, which the credits bound. What a dead rank has goes with the
+/// Early chunks are at most those that were sent to the rank and not consumed, which the credits bound. Those of a dead rank go with the
 /// communicator.
 void simulation::world::check_bounds(rank_t rank) {
   if (at_rank(rank).shell_gone) return;
@@ -341,7 +341,7 @@ bool simulation::world::heard_later(const caller_operation& p) {
   });
 }
 
-/// Whoever lives got the same answer, and a true one, or none did.
+/// All ranks that live got the same answer, and a true one, or none did.
 void simulation::world::check_outcome(const std::vector<caller_operation*>& parts) {
   const caller_operation* first = nullptr;
   for (const caller_operation* p : parts) {
@@ -387,7 +387,7 @@ void simulation::world::check_equal(std::uint64_t sequence) {
     }
     if (at_rank(p->rank).shell_gone && killed_) continue;  // no survivor
     if (p->refused) continue;                              // it was told its own reason
-    // Who heard of the end of the communicator first has that as the reason.
+    // The rank that heard of the end of the communicator first has that as the reason.
     if (of_communicator(*p)) continue;
     if (first == nullptr) first = p;
     if (p->why->text != first->why->text || p->why->code != first->why->code)

@@ -121,7 +121,7 @@ void simulation::world::add_between(int which) {
   }
 }
 
-/// Whoever was rung for looks: soon, if it was woken; if it only was left something, perhaps, as it may not have fallen asleep yet.
+/// A NIC that was rung for looks: soon, if it was woken; if it only was left something, perhaps, as it may not have fallen asleep yet.
 void simulation::world::hear_bells() {
   for (int i = 0; i < static_cast<int>(course_->nics.size()); ++i) {
     nic& one = nic_at(i);

@@ -2,7 +2,7 @@
 // The NICs of the hosts, which perform descriptors: the ranks' queues to them, when their threads work, and what is between several of them. The drivers, the
 // queues, the count of who has posted and what one host's NIC knows of the others are an engine's own (actors/ports/nic).
 //
-// A NIC's thread works when somebody wakes it (the last rank to post an operation, and who wants its memory back), when another host's NIC has said
+// A NIC's thread works when somebody wakes it (the last rank to post an operation, and one that wants its memory back), when another host's NIC has said
 // something, and now and then for nothing, as a thread that has not fallen asleep yet. What is between NICs arrives in order and once, or its connection is
 // lost. Payload is read from the sender's memory when it arrives, unless the NIC has had the link let go of it before.
 
@@ -262,7 +262,7 @@ void simulation::world::post_between_nics(message_kind kind, int from, int to, s
   });
 }
 
-/// All is over: nothing is kept. What is kept of operations that a host has never posted goes with the communicator.
+/// All is over: nothing is kept. Words about operations that a host has never posted go with the communicator.
 void simulation::world::check_nics() {
   for (int which = 0; which < static_cast<int>(course_->nics.size()); ++which) {
     const int on = std::min(which / what_.nic.processes, what_.hosts() - 1);

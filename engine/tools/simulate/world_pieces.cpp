@@ -64,7 +64,7 @@ void simulation::world::announce(caller_operation& o, int piece) {
                [parts = o.parts](actors::rank_state& s, actors::rank_outbox& out) { s.announced(*parts, out); });
 }
 
-/// What has come over the board is seen by whoever looks; that somebody shall look may be lost, late, or come twice.
+/// Any rank that looks sees what has come over the board; the word that it shall look may be lost, late, or come twice.
 void simulation::world::news_of_parts(rank_t from, rank_t to, const std::shared_ptr<actors::operation_parts>& whose) {
   if (at_rank(from).muted || breaks(mutant::drop_news)) return;
   const epoch_t epoch = whose->epoch;

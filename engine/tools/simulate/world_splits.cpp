@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a rank does when its split has ended, as communicator::divide() does; and the communicators that come of it. Who is in which part and in
-// which order, and who has taken its place there, say the engine's own functions and states.
+// What a rank does when its split has ended, as communicator::divide() does; and the communicators that come of it. The engine's own functions and states decide
+// which ranks are in which part, in which order, and which have taken their place there.
 
 #include <algorithm>
 #include <cstring>
@@ -87,7 +87,7 @@ void simulation::world::split_over(rank_t rank) {
   if (--m.open_splits == 0 && m.leaves) leave(rank);
 }
 
-/// Whoever waits for what a rank calls in its part.
+/// The ranks that wait for what a rank calls in its part go on.
 void simulation::world::program_ended(const world* part, rank_t rank) {
   const rank_t mine = part->in_whole_[static_cast<std::size_t>(rank)];
   member& m = at_rank(mine);

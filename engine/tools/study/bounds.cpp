@@ -71,7 +71,7 @@ private:
         else lasts.push_back(way.back());
       }
     }
-    // What a switch adds up, or copies, may have ways of its own.
+    // Data that a switch adds up, or copies, may have ways of their own.
     for (int which = 0; which < static_cast<int>(on_.switches.size()); ++which) {
       const int server = on_.switches[static_cast<std::size_t>(which)].server;
       if (server >= 0 && on_.arrangement.server_of(rank) != server) continue;
@@ -231,7 +231,7 @@ double seconds_of(const std::vector<machine_cut>& cuts, const std::vector<duty>&
     } else {
       std::vector<bool> inside(duties.size());
       for (const int r : c.ranks) inside[static_cast<std::size_t>(r)] = true;
-      // What cannot raise the bound is not counted, which takes longer than all else.
+      // Sets that cannot raise the bound are not counted: counting takes longer than all else.
       const bool counts_both = (at_most.out + at_most.in) / c.both - latency > seconds;
       if (counts_both || at_most.in / c.in - early > seconds)
         across.in = must_enter(inside, kind, shape, e, root, looked_at);
@@ -240,7 +240,7 @@ double seconds_of(const std::vector<machine_cut>& cuts, const std::vector<duty>&
         across.out = must_enter(inside, kind, shape, e, root, looked_at);
       if (all_must_send) seconds = std::max({seconds, all.out / c.from - early, all.in / c.to - early});
     }
-    // What carries both may have something to carry from the beginning to the end: the latency is no more than part of that.
+    // An element that carries both may have something to carry from the beginning to the end: the latency is no more than part of that.
     const double both = (across.out + across.in) / c.both - latency;
     seconds = std::max({seconds, across.out / c.out - early, across.in / c.in - early, both});
   }

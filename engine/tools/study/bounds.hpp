@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What no schedule can beat on given hardware.
+// Bounds that no schedule can beat on given hardware.
 
 #include <cstdint>
 #include <vector>

@@ -71,7 +71,7 @@ public:
 private:
   using way = std::span<const element_index>;
 
-  /// Once for all sets: a machine from a file computes each. Channels whose way is another one's are left out. What a switch adds up, or copies, comes
+  /// Once for all sets: a machine from a file computes each. Channels whose way is another one's are left out. Data that a switch adds up, or copies, come
   /// by its ways, which are as many more between ranks.
   void look_up_ways() {
     const std::vector<reach> by_switch = look_up_switches();

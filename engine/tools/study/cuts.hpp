@@ -28,7 +28,7 @@ int distinct_channels(const hardware& on);
 /// All ranks, each rank, and a set for every element: the ranks whose messages pass it (those under a leaf switch for its uplinks), and, where it
 /// carries both directions, those that it parts (those of a server for its half-duplex NIC). Besides, sets of consecutive ranks of all sizes that divide
 /// the number of ranks (servers, groups of a dragonfly), and those half of the ranks, or less, that planes part which are across a dimension of a torus.
-/// What can leave a set is no more than what the k-th elements, counted from either end, of all ways out of it carry together, for every k; nor than
+/// No more can leave a set than what the k-th elements, counted from either end, of all ways out of it carry together, for every k; nor than
 /// what a least cut of the graph of all ways carries (way_network.hpp). None where ranks also share memory that has no owner (L2), which messages need
 /// not pass; no more than a million ways are looked at, the largest sets first, and least cuts are searched for some 10 ms, likewise.
 std::vector<machine_cut> cuts_of(const hardware& on);

@@ -16,7 +16,7 @@ namespace troupe {
 
 namespace {
 
-/// What would take minutes is left to whoever asks for it alone.
+/// A choreography that would take minutes is left out, unless it is asked for alone.
 std::string why_too_long(const score_library& scores, const std::string& name, const setup& on) {
   const choreography* const by = find_choreography(name);
   if (by == nullptr || !scores.offers(name, on.what) || !scores.refusal(name, on).empty()) return {};
@@ -54,7 +54,7 @@ std::vector<modelled_candidate> explain_on(const study_scenario& call,
       row.busbw = fastest.busbw;
       row.bound_us = fastest.bound_us();
     } catch (const error& e) {
-      // What others have written may be wrong, which is no matter of the rest.
+      // Scores that others have written may be wrong, which does not concern the rest.
       const bool wrong = e.code_value() == errc::bad_score && (c == nullptr || !is_built_in(*c));
       const bool too_large = e.code_value() == errc::out_of_memory;  // its score, which this computer does not hold
       if (e.code_value() != errc::unsupported && !too_large && !wrong) throw;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What every choreography would take for one call on hardware that one does not have: the study model in the place of the planner's
+// The time that every choreography would take for one call on hardware that one does not have: the study model in the place of the planner's
 // (which knows this machine only).
 
 #include <functional>

@@ -30,7 +30,7 @@ void print_energy(std::ostream& to, const hardware& on, std::span<const element_
 /// {joules, idle_joules, transfer_joules, elements [{element, idle_joules, transfer_joules}]}; null, if no class has energy.
 nlohmann::ordered_json energy_json(const hardware& on, std::span<const element_use> use, std::int64_t end_ps);
 
-/// Who was lost, and how and when the collective ended on the others. Nothing, if nobody was.
+/// The ranks that were lost, and how and when the collective ended on the others. Nothing, if none was.
 void print_ends(std::ostream& to, const hardware& on, const study_row& row);
 /// [{rank, end_ps, lost, error, why}]; null, if nobody was lost.
 nlohmann::ordered_json ends_json(const study_row& row);

@@ -136,7 +136,7 @@ private:
   std::vector<int> blocks_of(const study_node& n) const {
     if (!n.whole) return {rank_};
     const int ranks = frame_.on.ranks;
-    // Who makes tiles for others makes its own last; who takes others' begins with its own, which is there.
+    // A node that makes tiles for others makes its own last; one that takes others' begins with its own, which is there.
     const int first = maker_of(flow_, n).what == kind::source ? rank_ + 1 : rank_;
     std::vector<int> all;
     for (int i = 0; i < ranks; ++i) all.push_back((first + i) % ranks);

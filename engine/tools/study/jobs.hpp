@@ -90,7 +90,7 @@ struct study_shared_element {
 };
 
 /// One of several collectives, for all of which scenario.choreography is only a wish: what that does not offer, or cannot perform here, is
-/// performed by the fastest, as an engine's `choreography` has it. A remark says so. Throws error as run_study().
+/// performed by the fastest, as an engine's `choreography` has it. A remark tells that. Throws error as run_study().
 study_result run_as_wished(const study_scenario& one, const study_run_options& options);
 /// scenario.jobs → result.jobs and the rest. @pre there are some
 study_result run_jobs(const study_scenario& scenario, const study_run_options& options);

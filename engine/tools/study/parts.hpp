@@ -16,7 +16,7 @@ namespace troupe {
 /// How these ranks of the machine sit.
 layout arrangement_of(const hardware& on, const std::vector<int>& ranks);
 
-/// Used by one thread. What is passed to its constructor has to outlive it.
+/// Used by one thread. The arguments of its constructor have to outlive it.
 class part_studies {
 public:
   /// @param whole whose score files all of them may use @param remarks what is to be said of them is added

@@ -45,12 +45,12 @@ struct prepared_score {
   std::shared_future<std::optional<fault>> proof{};  ///< … this finds a fault, which confirm() throws
 };
 
-/// What a choreography is asked to perform by this scenario on this machine.
+/// What this scenario asks a choreography to perform on this machine.
 setup setup_of(const study_scenario& scenario, const hardware& on, bool through_scratch);
 /// Why `auto` leaves it out: the end of a sentence; empty: it does not.
 std::string why_not_a_candidate(const std::string& choreography, const setup& on);
 
-/// Used by one thread. What is passed to its constructor has to outlive it.
+/// Used by one thread. The arguments of its constructor have to outlive it.
 class prepared_scores {
 public:
   /// @param remarks what is to be said of scores is added to them

@@ -109,7 +109,7 @@ private:
                                        " no rank has a DMA engine");
   }
 
-  /// What no size can do is a mistake; of some it is a remark.
+  /// If no size can be performed, that is a mistake; if some cannot, it is a remark.
   void refuse_useless_groups() const {
     if (scenario_.slices_per_step < 2 || groups_ || options_.part != nullptr || options_.one_of_many) return;
     constexpr std::string_view key = "study.slices_per_step: ";
@@ -203,7 +203,7 @@ private:
       if (key.starts_with("host.")) on_->set(key, value);
   }
 
-  /// Where ranks are lost: the one that is best as long as nobody is, for whoever fails first would seem the fastest.
+  /// Where ranks are lost: the one that is best as long as nobody is, for the one that fails first would seem the fastest.
   study_row best_row_of_losses(std::size_t bytes, const std::vector<std::string>& names) {
     const auto losses = std::exchange(on_->losses, {});
     study_row whole = best_row(bytes, names);
@@ -250,7 +250,7 @@ private:
   /// `auto` begins with as many slices as the protocol's slots ask for, and tries the powers of two above. Along them a time falls and then
   /// rises, as what one more slice costs grows with their number, and what it saves shrinks; where it is flat it may rise by a trifle in
   /// between, so two in a row have to be no faster. Then it tries 2, 4, … slices a step in the same way, as far as credits go, and with as many as
-  /// are fastest the powers of two again. What can only be slower than `of_others`, or than what was tried, is not performed to its
+  /// are fastest the powers of two again. A run that can only be slower than `of_others`, or than those that were tried, is not performed to its
   /// end. Cost: at most 2 log2(most_sliced_steps) runs, and each but the first of up to most_sliced_steps.
   study_row best_cut_of(const std::string& choreography, const protocol_costs& protocol, const job_shape& shape,
                         double of_others) {
@@ -364,7 +364,7 @@ private:
     return a;
   }
 
-  /// What is wrong with the score comes before whatever else it led to.
+  /// A fault of the score comes before whatever else it led to.
   /// @param limit microseconds: what takes longer need not be performed to its end; its time is then more than that, and no more is known
   study_row row_of(const attempt& a, const job_shape& shape, virtual_recording* recording, double limit = never) {
     try {

@@ -77,7 +77,7 @@ std::vector<std::string> study_selection::as_hccl(std::size_t bytes) {
   return candidates(choice.choreography);
 }
 
-/// The fastest by its tuning model of those that somebody performs here. What the study says of protocol and channels is stronger.
+/// The fastest by its tuning model of those that somebody performs here. The study's own protocol and channels are stronger.
 std::vector<std::string> study_selection::as_nccl(std::size_t bytes) {
   const std::string at = "nccl: " + bytes_text(bytes) + ": ";
   if (scenario_.kind.what == collective::all_to_all) {

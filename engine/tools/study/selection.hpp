@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Who performs a size of a study: the choreography that it names, all that can (auto), or what HCCL's or NCCL's selection takes; and by which
+// What performs a size of a study: the choreography that it names, all that can (auto), or what HCCL's or NCCL's selection takes; and by which
 // protocols, over how many channels, in which chunks.
 
 #include <cstddef>
@@ -14,7 +14,7 @@
 
 namespace troupe {
 
-/// Used by one thread. What is passed to its constructor has to outlive it.
+/// Used by one thread. The arguments of its constructor have to outlive it.
 class study_selection {
 public:
   /// @param scores their way is set to what is tried @param remarks says what was taken, and what was not

@@ -95,7 +95,7 @@ void refuse_losses(const study_scenario& scenario, const hardware& on, const std
 /// Why there is no such protocol, and which there are; empty: there is, or all are to be tried.
 std::string why_no_protocol(const hardware& on, const std::string& wanted);
 
-/// What there is instead of a choreography that is unknown, and where one's own are named: the end of a sentence.
+/// The choreographies there are instead of an unknown one, and where one's own are named: the end of a sentence.
 /// @param files names of score files @param besides further words that can be said there
 std::string which_choreographies(std::string_view wanted, const std::vector<std::string>& files,
                                  std::vector<std::string_view> besides = {});

@@ -206,7 +206,7 @@ std::string study_csv(const study_result& r, const std::vector<study_sweep_resul
       : flow ? flow_csv_heading()
              : "key,value,collective,choreography,protocol,preset,ranks,bytes,count,type,redop,time_us,algbw,busbw,"
                "bound_us,busiest_us,steps,messages,wrong,failed,channels,slices,slices_per_step,refused\n";
-  // What a refused value has no figures for: every column between its own and the reason, which is the last.
+  // A refused value has no figures for the columns between its own and the reason, which is the last.
   const std::string nothing(static_cast<std::size_t>(std::count(text.begin(), text.end(), ',')) - 1, ',');
   const auto add = [&](const std::string& key, const std::string& value, const study_result& of) {
     if (jobs) text += jobs_csv(of, key, value);

@@ -57,7 +57,7 @@ std::vector<performance> performances_of(const study_scenario& s, study_use use)
   return all;
 }
 
-/// Who takes a wish: `by`, of these collectives, or of all that it offers.
+/// What takes a wish: `by`, of these collectives, or of all that it offers.
 struct taker {
   std::string_view by;
   std::vector<collective> of{};
@@ -79,7 +79,7 @@ bool takes(const performance& p, const taker& t) {
   return offers(t.by, what) && (t.of.empty() || std::ranges::find(t.of, what) != t.of.end());
 }
 
-/// What is not ours takes everything that it is told, unless it is written already.
+/// A choreography that is not ours takes all keys, unless it is written already.
 bool takes(const study_scenario& s, const performance& p, const std::vector<taker>& all) {
   if (s.score_files.contains(p.choreography)) return false;
   const choreography* const named = find_choreography(p.choreography);
@@ -87,7 +87,7 @@ bool takes(const study_scenario& s, const performance& p, const std::vector<take
   return std::ranges::any_of(all, [&](const taker& t) { return takes(p, t); });
 }
 
-/// What a group of keys is no part of.
+/// Keys that do nothing in a study, and why.
 struct useless_group {
   std::vector<std::string> keys;    ///< without "study."
   std::vector<const char*> unless;  ///< keys that could make them do something: those that make them do nothing
@@ -194,7 +194,7 @@ private:
   std::vector<useless_group> all_;
 };
 
-/// What makes these keys do nothing was said by somebody who is stronger than who said the key.
+/// The setting that makes these keys do nothing comes from a stronger source than the key.
 bool is_overruled(const configuration& from, const useless_group& group, const config_entry& key) {
   return std::ranges::any_of(group.unless, [&](const char* other) {
     const config_entry* const stronger = said(from, other);

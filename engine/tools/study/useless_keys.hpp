@@ -2,7 +2,7 @@
 #pragma once
 // Keys of [study] that are said and do nothing, as another key says what they are no part of: study.nccl.channels where the choreography is not
 // nccl. That is a mistake, and an error, unless what makes them do nothing comes from a stronger source (configuration.hpp; --sweep, --set-a
-// and --set-b are stronger than --set): a file's [study.nccl] is no mistake of who says --set choreography=ring.
+// and --set-b are stronger than --set): a file's [study.nccl] is no mistake of a user of --set choreography=ring.
 
 #include <span>
 #include <string>
