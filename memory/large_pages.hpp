@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Memory of tables that grow to megabytes or gigabytes and are touched once or a few times: a page of 4 KiB then costs more to be given than all
-// that is done with what lies on it. Tables from a mebibyte on lie on pages of 2 MiB, where the system has them for who asks (elsewhere on
+// that is done with what lies on it. Tables from a mebibyte on lie on pages of 2 MiB, where the system has them on request (elsewhere on
 // ordinary ones, which is slower and nothing else); what is small comes from the heap.
 
 #include <cstddef>

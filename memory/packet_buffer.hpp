@@ -116,7 +116,7 @@ public:
     return value;
   }
 
-  /// As take(), but the packet's place stays occupied until end_reading(): whoever has it is still reading it.
+  /// As take(), but the packet's place stays occupied until end_reading(): its reader is not done with it.
   [[nodiscard]] std::optional<Value> begin_reading(const packet_key& key) {
     auto value = take(key);
     reading_ += value.has_value();

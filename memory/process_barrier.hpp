@@ -3,7 +3,7 @@
 // A memory barrier in all threads at once, made by one system call of the thread that needs it (Linux' membarrier): the others, who pass the
 // place all the time, pay nothing there.
 //
-// The call can fail, also after it has worked: a sandbox may forbid it later. Then nobody has passed a barrier, and who has relied on one must do
+// The call can fail, also after it has worked: a sandbox may forbid it later. Then nobody has passed a barrier, and a thread that has relied on one must do
 // without what it wanted to know.
 
 #include <cstdint>

@@ -7,7 +7,7 @@
 
 namespace troupe {
 
-/// What configurations and tuning files may have at most; score files, whose text takes ten times as much once it is read; and traces.
+/// The most that configurations and tuning files may have; score files, whose text takes ten times as much once it is read; and traces.
 inline constexpr std::size_t most_config_bytes = std::size_t{16} << 20;
 inline constexpr std::size_t most_score_file_bytes = std::size_t{256} << 20;
 inline constexpr std::size_t most_trace_bytes = std::size_t{1} << 30;

@@ -51,7 +51,7 @@ enum class agreement_time : std::uint8_t {
 TROUPE_API std::string_view name(agreement_time when);
 TROUPE_API std::optional<agreement_time> parse_agreement_time(std::string_view text);
 
-/// What a collective is performed for, where its caller has not called it by its name. No call that is for one thing matches one that is for another.
+/// The purpose of a collective that its caller has not called by its name. Calls match only if they have the same one.
 enum class call_purpose : std::uint8_t { itself, split, duplicate, expert_exchange };
 
 /// Operations that may run ahead, one after the other: the next one waits for everybody. So that many calls later at most, ranks know that
@@ -184,7 +184,7 @@ constexpr std::size_t largest_of_class(std::size_t count) {
 inline bool knows_all_blocks(const call& c) { return c.uniform || traits_of(c.what).v == v_counts::common; }
 
 /// The counts that all ranks know. The rank of an empty block has nothing that could lie in its place, and may give any pointer, so ranks
-/// cannot agree whether the call is in place (agrees_on_place()). It counts as not in place, and whoever gave a block in its place
+/// cannot agree whether the call is in place (agrees_on_place()). It counts as not in place, and a rank that gave a block in its place
 /// reads it from a copy.
 inline bool has_empty_block(std::span<const std::size_t> counts) {
   return std::ranges::find(counts, std::size_t{0}) != counts.end();

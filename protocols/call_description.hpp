@@ -53,7 +53,7 @@ struct call_description {
 };
 
 /// A collective of equal blocks, as short as it can be said: a blocking call that is one of the rank's last ones again is performed from this, and
-/// needs no description. What it says is checked as a description. It refers to the caller's buffers; not synchronised.
+/// needs no description. Its fields are checked as a description's. It refers to the caller's buffers; not synchronised.
 struct plain_call {
   static constexpr std::size_t unknown = static_cast<std::size_t>(-1);
   collective what = collective::barrier;

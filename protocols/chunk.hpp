@@ -37,7 +37,7 @@ struct chunk {
   bool settled = false;    ///< its sender has its memory back already, and waits for no credit
 };
 
-/// What a step waits for, and where it belongs.
+/// The chunk that a step waits for, and the place where it belongs.
 struct expected_chunk {
   std::uint64_t fingerprint = 0;
   epoch_t epoch = 0;

@@ -79,7 +79,7 @@ enum class in_place_rule : std::uint8_t {
   at_root,  ///< the root's own affair: neither the score nor the other ranks know
 };
 
-/// What a rank must send or receive, whatever the choreography.
+/// The bytes that a rank must send or receive, whatever the choreography.
 enum class least_traffic : std::uint8_t {
   nothing,
   block,   ///< one: its own, or the only one

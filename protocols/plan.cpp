@@ -68,7 +68,7 @@ plan plan::with_score(std::shared_ptr<const score> other, std::shared_ptr<const 
   return made;
 }
 
-/// Any rank's steps do. Who touches only its own may be the root whose buffers the others read.
+/// Any rank's steps do. A rank that touches only its own may be the root whose buffers the others read.
 bool plan::shares_memory() const {
   int known = shares_memory_.load(std::memory_order_relaxed);
   if (known >= 0) return known > 0;

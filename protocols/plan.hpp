@@ -39,7 +39,7 @@ struct slots_plan {
   program_cache<slot_program> programs{};
 };
 
-/// By whoever is there, straight on all ranks' buffers (actors/ports/direct). Nobody begins before everybody has come.
+/// By any rank that is there, straight on all ranks' buffers (actors/ports/direct). Nobody begins before everybody has come.
 struct direct_plan {
   bool between_processes = false;
   program_cache<direct_program> programs{};  ///< one for all: each rank may perform units of any
@@ -86,7 +86,7 @@ public:
   bool widened = false;               ///< inputs are converted to work_type first, outputs back at the end
   bool scaled = false;                ///< inputs are multiplied first (pre_mul_sum)
   bool scales_reads = false;          ///< the folds multiply them as they read them instead; not over slots
-  bool divides = false;               ///< the steps that complete a sum divide it (avg); else whoever has a result does
+  bool divides = false;  ///< the steps that complete a sum divide it (avg); else the ranks with a result do
   /// Over slots or by mailbox, rooted: the same without what makes ranks wait for others than their data come from. Performed where a call may run
   /// ahead.
   std::shared_ptr<const plan> ahead;
@@ -112,7 +112,7 @@ public:
   const direct_plan* direct() const { return std::get_if<direct_plan>(&port); }
   const nic_plan* nic() const { return std::get_if<nic_plan>(&port); }
   const tiers_plan* tiers() const { return std::get_if<tiers_plan>(&port); }
-  /// Performed by whoever has the rank's turn, one operation at a time, on memory that the ranks share.
+  /// Performed by the holder of the rank's turn, one operation at a time, on memory that the ranks share.
   bool on_board() const { return slots() != nullptr || direct() != nullptr; }
   message_protocol protocol() const;
   /// Nobody ends its part before it has heard of everybody.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Who shares memory with whom. Whoever chooses a port or a choreography asks here instead of guessing from the form of a layout.
+// Which ranks share memory. The code that chooses a port or a choreography asks here instead of guessing from the form of a layout.
 //
 // Two things decide. Where the ranks run: in one process, in several processes of a host, or on several hosts. And the layout, which
 // may describe a machine that this computer is not: its servers share no memory, and what passes from one core group to another goes

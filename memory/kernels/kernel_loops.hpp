@@ -176,7 +176,7 @@ struct adjustment {
   bool short_factors = false;  ///< multiples of 2^-7 below 2^6 in magnitude: 13 bits
 };
 
-/// What all inputs and so the result are multiplied with; 0 if that is no one factor.
+/// The factor of all inputs, and so of the result; 0 if they have no common one.
 inline double common_factor(const adjustment& how) {
   if (how.factors != nullptr) return how.same_factors ? how.factors[0] : 0;
   return how.divisor == 1 ? 1 : how.reciprocal;
@@ -252,7 +252,7 @@ kernels kernels_for(op_kind kind) {
   return {};
 }
 
-/// What a sum does besides.
+/// The other work of a sum's pass.
 enum class adjusting : std::uint8_t { dividing, scaling };
 
 // One translation unit a family, so that none is slow to compile.

@@ -29,7 +29,7 @@ namespace troupe {
 
 /// Where stores go. `streamed`: past the caches (non-temporal), which saves reading the old contents and keeps the caches
 /// for others, but the first reader finds nothing in them. `by_size` streams what is too large to be found in a cache
-/// later; a caller that works in pieces knows more than a call can see, and says so. Streaming never changes results,
+/// later; a caller that works in pieces knows more than a call can see, and passes that. Streaming never changes results,
 /// and is complete (fenced) when the call returns. `elsewhere`: cached, but other cores have read or written the lines of the outputs last; results
 /// that begin at a line are copied there a tile at a time, as copies take such lines over unread on some processors (kernels.cpp,
 /// longest_string_copy). Outputs that are inputs are stored as usual.
@@ -49,7 +49,7 @@ void check_supported(datatype type, const op& operation);
 /// out = left (op) right for `count` elements; left is the lower-ranked side of an operation that does not commute.
 void reduce(datatype type, const op& operation, const void* left, const void* right, void* out, std::size_t count);
 
-/// What a sum does besides, in the same pass: its inputs are multiplied first as scale() does, and the result is divided at last as
+/// The other work of a sum's pass: its inputs are multiplied first as scale() does, and the result is divided at last as
 /// divide() does; low-precision types are not rounded in between. One of the two at most.
 struct sum_scaling {
   const double* factors = nullptr;  ///< one an input; null: none

@@ -28,7 +28,7 @@ enum class block_state : std::uint8_t {
 struct block_head {
   std::uint32_t lines;   ///< of the block; written under the lock, never while a user or a cache has the block
   std::uint32_t before;  ///< lines of the free block that ends here, 0 if there is none; under the lock
-  /// state 8 bits, bytes of the block that were not asked for 24, check 32. Written by who has the block; the lock's holder may look at it.
+  /// state 8 bits, bytes of the block that were not asked for 24, check 32. Written by the owner of the block; the lock's holder may look at it.
   std::atomic<std::uint64_t> word;
 };
 

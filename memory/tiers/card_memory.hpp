@@ -96,7 +96,7 @@ public:
   tier_heap& l1(int core_group);
   tier_heap& l2() noexcept { return l2_; }
 
-  /// How much of each core group's memory is L1, at most hbm_bytes: 0 … all. What leaves a tier goes back to the system. Throws errc::out_of_memory, and nothing
+  /// How much of each core group's memory is L1, at most hbm_bytes: 0 … all. Memory that leaves a tier goes back to the system. Throws errc::out_of_memory, and nothing
   /// has changed, while something is allocated in what would leave its tier.
   void move_split(std::size_t l1_bytes);
   std::size_t l1_bytes() const;

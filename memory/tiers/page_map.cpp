@@ -72,7 +72,7 @@ void page_map::give(std::uint32_t first, std::uint32_t count) {
   for_words(first, count, [&](std::size_t word, std::uint64_t bits) { pages_[word] |= bits; });
   free_ += count;
   note_blocks(first, count);
-  // Whoever looks for no more pages than are free here has to begin here again. From a thousand on nobody counts.
+  // A search for no more pages than are free here has to begin here again. From a thousand on nobody counts.
   constexpr std::uint32_t many = 1024;
   const std::uint32_t before = first - begin_of(first, many), behind = next_taken(first + count - 1, many) - first;
   const std::size_t classes = before >= many || behind >= many ? hints_.size() : hint_of(before + behind) + 1;
@@ -109,7 +109,7 @@ bool page_map::all_free(std::uint32_t first, std::uint32_t count) const {
 
 std::size_t page_map::hint_of(std::uint32_t least) noexcept { return static_cast<std::size_t>(std::bit_width(least)); }
 
-/// The first page behind `page` that is not free. Whoever needs to know of `enough` pages only is not told more than a few words more.
+/// The first page behind `page` that is not free. The search ends a few words behind `enough` pages: callers need no more.
 std::uint32_t page_map::next_taken(std::uint32_t page, std::uint32_t enough) const {
   std::size_t word = page / 64;
   if (const std::uint64_t rest = ~pages_[word] >> page % 64; rest != 0)
@@ -120,7 +120,7 @@ std::uint32_t page_map::next_taken(std::uint32_t page, std::uint32_t enough) con
   return static_cast<std::uint32_t>(64 * word) + static_cast<std::uint32_t>(std::countr_one(pages_[word]));
 }
 
-/// Where the run begins that free `page` is in. Whoever needs to know of `enough` pages only is not told of more than a few words more.
+/// Where the run begins that free `page` is in. The search ends a few words behind `enough` pages: callers need no more.
 std::uint32_t page_map::begin_of(std::uint32_t page, std::uint32_t enough) const noexcept {
   std::size_t word = page / 64;
   const std::size_t least = word - std::min<std::size_t>(word, enough / 64 + 1);

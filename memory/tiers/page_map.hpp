@@ -6,7 +6,7 @@
 // tier, not in it: 16 bytes a MiB. A search for 255 pages or more looks at the blocks, since such a run contains a whole one; smaller ones look at the pages,
 // from where the last search for as many had to begin.
 //
-// Not synchronised: whoever has the tier's lock.
+// Not synchronised: for the holder of the tier's lock.
 
 #include <array>
 #include <cstddef>

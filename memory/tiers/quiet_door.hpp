@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // A door that one thread passes all the time, and that others close a few times in a program's life: passing costs two plain stores and a
-// load. Who closes it pays with a process_barrier(), which makes a barrier of every place that any thread is at. Where the system has none passing is
+// load. A thread that closes it pays with a process_barrier(), which makes a barrier of every place that any thread is at. Where the system has none passing is
 // sequentially consistent.
 //
 // Its owner stores `inside`, then loads `closed`; a closer stores `closed`, then loads `inside`: one of them sees the other.
@@ -19,7 +19,7 @@ public:
   bool enter() noexcept {
     if (cheap_) {
       inside_.store(true, std::memory_order_relaxed);
-      std::atomic_signal_fence(std::memory_order_seq_cst);  // the barrier itself is made by who closes
+      std::atomic_signal_fence(std::memory_order_seq_cst);  // the barrier itself is made by the closer
     } else inside_.store(true, std::memory_order_seq_cst);
     if (!closed_.load(cheap_ ? std::memory_order_acquire : std::memory_order_seq_cst)) [[likely]]
       return true;

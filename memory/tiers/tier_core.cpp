@@ -27,7 +27,7 @@ std::uint32_t tier_core::fragment_at(std::uint32_t line) const noexcept {
   return head->lines;
 }
 
-/// What the head there says, if there is such a fragment.
+/// The lines that the head at `line` gives for the fragment before it, if there is such a fragment.
 std::uint32_t tier_core::fragment_before(std::uint32_t line) const noexcept {
   const std::uint32_t lines = before(line);
   if (lines == 0 || (lines <= line && lines <= most_fragment && fragment_at(line - lines) == lines)) return lines;
@@ -79,7 +79,7 @@ block_head* tier_core::taken(std::uint32_t line, std::uint32_t lines) noexcept {
   block_head* const head = head_of(line);
   head->lines = lines;
   head->before = 0;
-  // Not a free block any more for whoever looks at its neighbours, before its owner has written what it is.
+  // Not a free block any more for a thread that looks at its neighbours, before its owner has written what it is.
   head->word.store(0, std::memory_order_relaxed);
   return head;
 }
@@ -120,7 +120,7 @@ block_head* tier_core::take_pages(std::uint32_t lines) {
   }
   if (run.count == 0 || spoiled()) return nullptr;
   const std::uint32_t first = run.first * page_lines, behind = first + run.count * page_lines, end = free.from + lines;
-  // No more pages than the block touches. What it leaves of the last one is a fragment, with the one behind if that touches it.
+  // No more pages than the block touches. The rest of the last one is a fragment, with the one behind if that touches it.
   const std::uint32_t pages = std::min(run.count, (end - first + page_lines - 1) / page_lines);
   const std::uint32_t rest_to = pages == run.count ? free.to : first + pages * page_lines;
   if (free.from < first) remove(free.from, first - free.from);
@@ -162,7 +162,7 @@ bool tier_core::resize(std::uint32_t pages) {
   const std::uint32_t now = total_ / page_lines;
   if (pages < now) {
     if (!map_.all_free(pages, now - pages)) return false;
-    // Whoever stands before the end is told of by the page that the end now is at, if a run begins there.
+    // The fragment before the end is named by the page that the end now is at, if a run begins there.
     before_end_ = pages > 0 && map_.is_free(pages - 1) ? 0 : head_of(pages * page_lines)->before;
     map_.take(pages, now - pages);
     total_ = pages * page_lines;

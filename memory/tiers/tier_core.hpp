@@ -50,7 +50,7 @@ public:
   std::uint32_t line_of(const block_head* head) const noexcept {
     return static_cast<std::uint32_t>((reinterpret_cast<const std::byte*>(head) - first_) / std::ptrdiff_t{line_bytes});
   }
-  /// A head of a free block was overwritten: by who wrote before or behind its block, or into one that it had given back.
+  /// A head of a free block was overwritten: by a thread that wrote before or behind its block, or into one that it had given back.
   /// The heap gives out no more, since nothing it knows can be trusted.
   /// These two may be asked by any thread, without the lock.
   bool spoiled() const noexcept { return spoiled_at() != nullptr; }
@@ -71,7 +71,7 @@ private:
   void insert(std::uint32_t line, std::uint32_t lines);
   void remove(std::uint32_t line, std::uint32_t lines);
   const char* list_fault() const;
-  /// Who begins at `line` is told that the fragment in front of it has so many lines.
+  /// The fragment that begins at `line` notes that the one in front of it has so many lines.
   void tell(std::uint32_t line, std::uint32_t lines) noexcept {
     if (line < total_) head_of(line)->before = lines;
     else before_end_ = lines;

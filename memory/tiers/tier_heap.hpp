@@ -15,7 +15,7 @@
 // from the system, but for the table of what a thread keeps of a heap (1.2 KB) and 16 bytes a MiB.
 //
 // Errors, in every build: what was given back before; what is not the beginning of a block of this heap; a block behind whose end
-// somebody wrote (told when it is given back). Not seen: who writes to a block that he gave back, or far from his own, until the heap comes upon a head that
+// somebody wrote (told when it is given back). Not seen: a write to a block that was given back, or far from one's own, until the heap comes upon a head that
 // was overwritten; then it gives out nothing any more and says where. Two threads that give back the same block at the same moment may both succeed.
 
 #include <cstddef>
@@ -32,7 +32,7 @@ namespace detail {
 class tier_state;
 }
 
-/// Thread-safe. Does not own the range, which must outlive it. What was given out is void when it is destroyed.
+/// Thread-safe. Does not own the range, which must outlive it. Its blocks are void when it is destroyed.
 class TROUPE_API tier_heap final : public std::pmr::memory_resource {
 public:
   static constexpr std::size_t alignment = 64;

@@ -218,7 +218,7 @@ tier_heap::usage tier_state::use() const {
   tier_heap::usage u;
   u.capacity = core_.pages() * tier_core::page_bytes;
   u.kept = kept * line_bytes;
-  // What a thread keeps may change while we count.
+  // The blocks that a thread keeps may change while we count.
   const std::size_t out = u.capacity - core_.free_lines() * line_bytes;
   u.in_use = out - std::min(out, u.kept);
   u.largest = std::max<std::size_t>(core_.largest() * line_bytes, extra_bytes) - extra_bytes;

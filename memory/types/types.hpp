@@ -56,7 +56,7 @@ constexpr bool is_low_precision(datatype type) {
 /// c64 and c128: a real part and an imaginary one, each an f32 or f64.
 constexpr bool is_complex(datatype type) { return type == datatype::c64 || type == datatype::c128; }
 
-/// What a complex number is two of; any other type itself.
+/// The type of a complex number's two parts; any other type itself.
 constexpr datatype part_of(datatype type) {
   return type == datatype::c64 ? datatype::f32 : type == datatype::c128 ? datatype::f64 : type;
 }
@@ -117,7 +117,7 @@ constexpr bool is_sum(op_kind kind) {
   return kind == op_kind::sum || kind == op_kind::avg || kind == op_kind::pre_mul_sum;
 }
 
-/// What may be combined apart from what lies beside it: an element, and of a sum of complex numbers each of its parts.
+/// The unit that may be combined apart from its neighbours: an element, and of a sum of complex numbers each of its parts.
 constexpr datatype unit_of(datatype type, op_kind kind) { return is_sum(kind) ? part_of(type) : type; }
 
 TROUPE_API std::string_view name(op_kind kind);

@@ -52,7 +52,7 @@ void agreement::called(epoch_t epoch, rank_t rank, call what, audience& out) {
     for (rank_t other = 0; other < ranks_; ++other)
       if (gone_[index(other)] && !r.calls[index(other)] && !before(epoch, called_by_gone_[index(other)]))
         return begin_stop(epoch, r, departure(other), out);
-  // They wait for each other, or for somebody who has run ahead and says nothing by himself. Asked once: who has not come yet remembers it.
+  // They wait for each other, or for somebody who has run ahead and says nothing by itself. Asked once: a rank that has not come yet remembers it.
   if (!r.differ && differs_from_another(r, rank, epoch)) {
     r.differ = true;
     if (r.called < ranks_) out.ask(epoch);
@@ -102,7 +102,7 @@ void agreement::withdraw(epoch_t epoch, rank_t rank, audience& out, std::optiona
   record& r = at->second;
   const bool waited = r.calls[index(rank)] && !r.ahead[index(rank)];
   if (waited) --r.called;
-  // Who has performed it had heard of everybody; who ran ahead has not, and is asked with every look.
+  // A rank that has performed it had heard of everybody; one that ran ahead has not, and is asked with every look.
   if (!ahead || !r.ahead[index(rank)]) r.suspected = r.doomed = 0;
   r.ahead[index(rank)] = ahead.has_value();
   r.performed[index(rank)] = !ahead;
@@ -181,7 +181,7 @@ void agreement::stuck(look_t look, look_t latest, bool nobody_else, audience& ou
       if (!known) out.ask(epoch);
       continue;
     }
-    // The ranks hear of this look, too, and may find that another operation has lost a message. Then that one fails, and who waits for
+    // The ranks hear of this look, too, and may find that another operation has lost a message. Then that one fails, and a rank that waits for
     // it goes on, and may call this one: fail() begins anew.
     if (r.doomed == 0) r.doomed = look;
     if (look == r.doomed) continue;
@@ -249,7 +249,7 @@ void agreement::finish_if_stopped(epoch_t epoch, audience& out) {
   record& r = at->second;
   r.called =
       static_cast<int>(std::count_if(r.calls.begin(), r.calls.end(), [](const auto& c) { return c.has_value(); }));
-  // Who has performed it called what the others called.
+  // A rank that has performed it called what the others called.
   if (const auto known = std::find_if(r.calls.begin(), r.calls.end(), [](const auto& c) { return c.has_value(); });
       known != r.calls.end()) {
     for (rank_t rank = 0; rank < ranks_; ++rank)
@@ -258,7 +258,7 @@ void agreement::finish_if_stopped(epoch_t epoch, audience& out) {
   // A mismatch is its own table, and a broken communicator its own story; everything else is told with who came.
   const bool plain = r.why->code == errc::mismatch || r.why == broken_;
   const failure_ptr told = plain ? r.why : make_failure(r.why->code, describe(epoch, r));
-  // What some have been given as performed cannot be taken back; from here on nobody can be told a result.
+  // Results that some ranks have got cannot be taken back; from here on no rank can get one.
   const bool late = (told->code == errc::mismatch || told->code == errc::peer_refused) &&
                     std::any_of(r.calls.begin(), r.calls.end(), [](const auto& c) { return c && c->ahead(); });
   records_.erase(at);
@@ -297,7 +297,7 @@ std::string agreement::describe(epoch_t epoch, const record& r) const {
       if (r.calls[index(rank)]) here.push_back(rank);
       else if (!gone_[index(rank)] && !dead_[index(rank)]) missing.push_back(rank);
     }
-    // Of those that may still come it is only said that they have not; who left is named already, and what the dead called nobody
+    // Of those that may still come it is only said that they have not; those that left are named already, and what the dead called nobody
     // knows.
     if (!missing.empty())
       text += "; " + list_ranks(missing) + (missing.size() == 1 ? " has" : " have") + " not called it";

@@ -37,7 +37,7 @@ struct failure {
 using failure_ptr = std::shared_ptr<const failure>;
 failure_ptr make_failure(errc code, std::string text);
 
-/// Whoever waits for long looks whether anything is under way at all. Looks are numbered when they begin, so what has not moved
+/// A rank that waits for long looks whether anything is under way at all. Looks are numbered when they begin, so what has not moved
 /// in a look that began after it was first suspected never will: it was there already when that look found everything idle.
 using look_t = std::uint64_t;
 /// @param suspected of the operation; 0 at first. @param latest look that has begun by now, >= look.
@@ -56,7 +56,7 @@ struct sends_made {
 };
 using sends_ptr = std::shared_ptr<const std::vector<sends_made>>;
 
-/// What a rank that stops an operation knows of it: what it called; or that it was performed there; or nothing.
+/// A rank's knowledge of an operation that it stops: what it called; or that it was performed there; or nothing.
 struct presence {
   std::optional<call> what;
   bool performed = false;
@@ -65,7 +65,7 @@ struct presence {
 
 class agreement {
 public:
-  /// What is to be told to the ranks. Calls happen during the transitions below.
+  /// Where words to the ranks go. Calls happen during the transitions below.
   class audience {
   public:
     virtual ~audience() = default;
@@ -98,7 +98,7 @@ public:
   void lost(rank_t rank, failure_ptr why, audience& out);
   void abort(failure_ptr why, audience& out);
   /// The look has found that nothing moves any more. Asks for those who have not said `called`; they may have performed it.
-  /// @param nobody_else every rank's own thread waits, too: whoever has not called, never will.
+  /// @param nobody_else every rank's own thread waits, too: a rank that has not called, never will.
   void stuck(look_t look, look_t latest, bool nobody_else, audience& out);
 
   /// Operations that not all ranks have called, and had not at each of the `looks` − 1 calls of this before; each is told once, for a

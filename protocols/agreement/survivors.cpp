@@ -73,7 +73,7 @@ void survivors::heard(std::uint32_t from, const survivors_word& what, outbox& ou
   }
 }
 
-/// What there is to say now, to whoever coordinates.
+/// Sends the coordinator what there is to say now.
 void survivors::turn(outbox& out) {
   const std::uint32_t to = coordinator();
   if (to != here_) {
@@ -148,7 +148,7 @@ void survivors::accepted_by_all(outbox& out) {
 // -- everybody --------------------------------------------------------------------------------------------------------------
 
 void survivors::proposed(std::uint32_t from, const survivors_word& what, outbox& out) {
-  // Whoever proposes has our promise, else it would wait for it; what it has replaced meanwhile comes first.
+  // A coordinator that proposes has our promise, else it would wait for it; proposals that it has replaced since come before this one.
   if (promised_to_ != from || coordinator() != from || what.coordinator != from) return;
   const ballot of{what.coordinator, what.attempt};
   if (of <= accepted_) return;

@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Who is left: one answer for all processes of a communicator, though processes end meanwhile, the one that coordinates included. This is the
+// The processes that are left: one answer for all processes of a communicator, though some end meanwhile, the coordinator included. This is the
 // state of one process in it; no thread, no clock, no connection in here, so that every schedule can be simulated (tests/simulation).
 //
 //            contribute()             propose                decide
 //  waiting ───────────────▶ ready ───────────────▶ accepted ─────────▶ decided
 //                             └───────────────────────────────────────────▲
 //
-// The *coordinator* is the first participant that is not gone; every process finds that out for itself. Whoever has its contribution says
-// `ready` to the coordinator, with what it has accepted before. When all who are not gone have said so, the coordinator proposes; when all who
-// are not gone have accepted, that is the answer, and it tells everybody. If the coordinator is lost, all say `ready` to the next one.
+// The *coordinator* is the first participant that is not gone; every process finds that out for itself. A process that has its contribution sends
+// `ready` to the coordinator, with what it has accepted before. When all that are not gone have sent it, the coordinator proposes; when all that
+// are not gone have accepted, that is the answer, and it tells everybody. If the coordinator is lost, all send `ready` to the next one.
 //
-// Why there are not two answers. It is Paxos (Lamport 1998) where a quorum is everybody who is not gone: ballots are ordered by
+// Why there are not two answers. It is Paxos (Lamport 1998) where a quorum is every process that is not gone: ballots are ordered by
 // coordinator, then by attempt, and coordinators follow each other in the participants' order. `ready` to a coordinator is the promise to accept
-// from none before it: that one is gone here, and who is gone is not heard any more. A coordinator that finds that something was accepted proposes
+// from none before it: that one is gone here, and a process that is gone is not heard any more. A coordinator that finds that something was accepted proposes
 // the same again (of the last ballot), since it may have been decided by one who is gone. Only what nobody can have decided, its own proposal, it
 // replaces when somebody goes meanwhile. So two processes that do not count each other as gone never have two answers. Two halves of a cut network do:
 // each half has lost the other one.
 //
-// Gone are: processes that are lost, for good (docs/protocol.md, 5), and those that say `absent`: all their ranks of this communicator have left
-// it, and have nothing to say. Who has decided stays here, and tells whoever asks: the coordinator may be lost before it has told all.
+// Gone are: processes that are lost, for good (docs/protocol.md, 5), and those that send `absent`: all their ranks of this communicator have left
+// it, and have nothing to say. A process that has decided stays here, and tells any that asks: the coordinator may be lost before it has told all.
 //
 // Bounds: three messages a process and coordinator, and a list of the missing while at most `most_named` are.
 
@@ -34,7 +34,7 @@
 
 namespace troupe {
 
-/// What participants say to each other.
+/// A word between participants.
 struct survivors_word {
   enum class kind : std::uint32_t {
     ready,    ///< to the coordinator: `ranks` of mine take part; accepted so far: coordinator, attempt, list
@@ -58,7 +58,7 @@ public:
   class outbox {
   public:
     virtual ~outbox() = default;
-    /// Never to itself, nor to who is gone. Messages to one participant arrive in their order, or their receiver loses the sender.
+    /// Never to itself, nor to one that is gone. Messages to one participant arrive in their order, or their receiver loses the sender.
     virtual void send(std::uint32_t to, survivors_word what) = 0;
     /// Once: the ranks that are left, in their order.
     virtual void decided(const std::vector<rank_t>& members) = 0;
@@ -67,7 +67,7 @@ public:
   /// @param participants processes, all in the same order; @param here which of them this one is
   survivors(std::uint32_t participants, std::uint32_t here);
 
-  // -- transitions; who is gone is not heard --
+  // -- transitions; a process that is gone is not heard --
   /// These ranks of this process take part. Once.
   void contribute(std::vector<rank_t> mine, outbox& out);
   void heard(std::uint32_t from, const survivors_word& what, outbox& out);
@@ -112,7 +112,7 @@ private:
   ballot accepted_;  ///< attempt 0: nothing
   std::vector<rank_t> accepted_list_;
   std::optional<std::uint32_t> promised_to_;  ///< the coordinator that was told `ready`, or the answer
-  // Of the coordinator, and of who may be the next one:
+  // Of the coordinator, and of a process that may be the next one:
   std::vector<std::optional<promise>> promises_;  ///< by participant, of those who have said `ready` to this one
   std::set<std::uint32_t> asked_, acceptors_;
   std::uint32_t attempt_ = 0;  ///< of its proposal; 0: none yet

@@ -45,7 +45,7 @@ constexpr auto built_in = std::to_array<const choreography*>({&c::ring,
                                                               &c::collnet_chain,
                                                               &c::grouped});
 
-/// Only grows, in place: who has a span of it keeps it.
+/// Only grows, in place: spans of it stay valid.
 struct registry {
   std::array<const choreography*, 256> all{};
   std::atomic<std::size_t> count{built_in.size()};
@@ -124,7 +124,7 @@ std::string refusal(const choreography& which, const setup& on) {
 }
 
 score write_score(const choreography& which, const setup& on) {
-  // Whoever lists candidates says "it" behind their names.
+  // Lists of candidates say "it" behind a name; an error has the name in that place.
   if (const std::string why = refusal(which, on); !why.empty())
     throw error(errc::unsupported, why.starts_with("it ") ? std::string{which.name} + why.substr(2) : why);
   return which.write(on);

@@ -58,7 +58,7 @@ struct choreography {
 /// All built-in choreographies, in the order of the documentation, then those that were registered. Thread-safe.
 TROUPE_API std::span<const choreography* const> all_choreographies();
 /// Makes one of your own known in this process, by its name: to engines that are made afterwards, which may choose it, and to every
-/// tool. It must live as long as the process; the same one again is ignored. What it writes is verified before it is performed.
+/// tool. It must live as long as the process; the same one again is ignored. Its scores are verified before they are performed.
 /// Thread-safe. Throws errc::bad_config: a name that is taken or no name, nothing offered, a function that is missing.
 TROUPE_API void register_choreography(const choreography& which);
 TROUPE_API bool is_built_in(const choreography& which);

@@ -10,7 +10,7 @@
 // CSC-AG can fetch up to three blocks at once where they lie beside each other in L2 (setup::contiguous; spec 1, "dynamic block size"): one
 // command instead of three, for blocks that are small enough to be in L0 together.
 //
-// No sync at the end: every slice has its own cells of L2. Whoever owns the segment keeps it until all ranks have finished.
+// No sync at the end: every slice has its own cells of L2. The owner of the segment keeps it until all ranks have finished.
 
 #include <algorithm>
 

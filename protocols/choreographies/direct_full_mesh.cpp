@@ -228,7 +228,7 @@ step_ref fold(score_builder& s, rank_t r) {
 
 cells into_place(rank_t peer) { return output[peer]; }
 
-/// BCopy. What of it all streams share.
+/// BCopy. The part of it that all streams share.
 void exchange_staged(score_builder& s, const full_mesh& all, rank_t r) {
   const bool gathers = s.on().what == collective::all_gather;
   auto main = s.lane(r);

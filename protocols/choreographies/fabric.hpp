@@ -18,7 +18,7 @@
 
 namespace troupe::choreographies {
 
-/// What a rank gives, once its step `ready` is done (none: at once).
+/// Cells that a rank gives, once its step `ready` is done (none: at once).
 struct gift {
   rank_t from;
   cells what;

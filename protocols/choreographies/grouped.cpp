@@ -6,7 +6,7 @@
 //   channels      a server at distance d is met on channel d, and one more for every eight steps; on a single server step s on channel s
 // So in every step each rank sends one message and receives one, and those to the other servers are spread over all of them. Channels are lanes, setup::streams of
 // them, which go side by side; NCCL has up to eight steps of a channel under way at once, where a lane here performs one after the other.
-// Servers of different sizes have as many steps as the largest; who has nobody to meet in one leaves it out.
+// Servers of different sizes have as many steps as the largest; a rank that has nobody to meet in one leaves it out.
 
 #include <algorithm>
 #include <string>

@@ -106,7 +106,7 @@ step_ref join(lane_writer& me, const std::vector<step_ref>& lasts) {
 
 // -- one level: everybody has a row of shares, one for each member, and ends with the sum of its own, or with all ---------------
 
-/// Inside a server. What is sent is there after `ready`. @return the step that completes the sum
+/// Inside a server. The cells to send are there after `ready`. @return the step that completes the sum
 step_ref reduce_inside(score_builder& s, const tier& on, const row& shares, step_ref ready) {
   step_ref added = ready;
   for (int k = 1; k < on.members; ++k) {
@@ -185,7 +185,7 @@ private:
     return shares(begin, cube_.first_rank(first + count) - begin);
   }
   rank_t at(int other_corner) const { return on_.at(cube_.rank_of(other_corner)); }
-  /// What a surplus member gets. In the outermost level that is all in one message. Further in, its peers of the level around
+  /// The cells for a surplus member. In the outermost level they go in one message. Further in, its peers of the level around
   /// may still be reading its own share.
   std::vector<run> returned(int member) const {
     if (on_.level == 0) return {{0, 0, on_.members}};

@@ -114,7 +114,7 @@ score all_reduce_by(const setup& on, std::string_view name, joined_by how) {
 }
 
 // -- on a board -------------------------------------------------------------------------------------------------------
-// The board's memory is the switch, its units are the switch's lanes (direct_program.hpp), and whoever is there performs them. A head's load-reduce
+// The board's memory is the switch, its units are the switch's lanes (direct_program.hpp), and any rank that is there performs them. A head's load-reduce
 // reads its share where each rank has it, its own first, and its multicast store writes the sum where each wants it: in one pass of the kernel, with
 // nothing in between, and nothing is sent but the syncs. Between processes the shares are read and written where all map them, or by way of
 // staging buffers there (direct_board.hpp): a rank writes what it gives once, and reads what it gets once.

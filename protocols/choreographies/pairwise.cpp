@@ -3,7 +3,7 @@
 // rank k behind, so that every port carries one message in and one out.
 //
 //   ZCopy   straight between the user buffers. A message is a reference to the sender's cells: the receive is performed when the receiver is
-//           ready and has taken the data when it ends, and the credit it gives back says so. That is the whole handshake, without a step.
+//           ready and has taken the data when it ends, and gives the credit back then. That is the whole handshake, without a step.
 //   BCopy   (setup::through_scratch) user → staging → peer's staging → user, with HCCL's handshake in every step, each a token:
 //             Ack          to the peer behind: my landing cell is free
 //             Async        the data, to the peer ahead

@@ -62,13 +62,13 @@ inline score alone(const setup& on, std::string_view name) {
 inline bool lanes_fit(const setup& on, int lanes) { return static_cast<std::int64_t>(on.ranks) * lanes <= most_lanes; }
 
 /// Lanes of an exchange in which each of n sends to the one `shift` ahead, so that nobody sends in the lane in which it receives: there its
-/// send would wait for the receive before. Who sends to whom makes circles; along one, lanes 0 and 1 take turns, and the last of an odd
+/// send would wait for the receive before. The pairs of sender and receiver form circles; along one, lanes 0 and 1 take turns, and the last of an odd
 /// one has lane 2.
 inline constexpr int lanes_of_spread = 3;
 /// The lane in which `from` sends (wraps round). @pre n ≥ 2, `shift` is no multiple of n. Cost: as Euclid's algorithm.
 inline int spread_lane(int n, int from, int shift) {
   const int step = (shift % n + n) % n, circles = std::gcd(n, step), length = n / circles;
-  // Who is p places along its circle is p·step ahead of one of 0 … circles − 1: p = (from / circles) · inverse, modulo the length.
+  // The rank p places along its circle is p·step ahead of one of 0 … circles − 1: p = (from / circles) · inverse, modulo the length.
   std::int64_t inverse = 0, next_inverse = 1;
   for (int rest = length, next = step / circles % length; next != 0;) {
     const int times = rest / next;

@@ -106,7 +106,7 @@ score scan(const setup& on) {
   return s.finish();
 }
 
-/// The same rounds. What comes in is put to the left of the output; what is given on is the output with the own contribution behind
+/// The same rounds. Arriving sums are put to the left of the output; a rank sends on the output with its own contribution behind
 /// it, as long as there is somebody above.
 score exscan(const setup& on) {
   score_builder s{on, "recursive_doubling", 1};

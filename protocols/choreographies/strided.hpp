@@ -165,7 +165,7 @@ private:
     return merged_ ? marked.runs() : single;
   }
 
-  /// nhr's all_gather: far ones first. What one has it gives to the one at the other side of where it took sums from.
+  /// nhr's all_gather: far ones first. A rank gives what it has to the one at the other side of where it took sums from.
   template <class RankOf, class Of>
   step_ref gather_far_first(lane_writer& me, int r, RankOf rank_of, Of of) const {
     step_ref last;
@@ -290,7 +290,7 @@ public:
                                       {collective::broadcast, broadcast}};
 };
 
-/// The rounds of `strided` on whole blocks. What comes in is added up in scratch, the own block in the output.
+/// The rounds of `strided` on whole blocks. Arriving blocks are added up in scratch, the own block in the output.
 template <const strided_kind& kind>
 score strided_scores<kind>::reduce_scatter(const setup& on) {
   using namespace notation;

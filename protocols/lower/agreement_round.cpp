@@ -152,7 +152,7 @@ std::size_t first_wait(const lane& steps) {
   return static_cast<std::size_t>(std::find_if(steps.begin(), steps.end(), waits) - steps.begin());
 }
 
-/// Whom a rank does not hear of with the data has not sent it anything either, so a token is alone between the two.
+/// A rank that another does not hear of with the data has not sent it anything either, so a token is alone between the two.
 score with_direct_tokens(const score& s) {
   const rumour data{s};
   std::vector<hearing> heard;
@@ -180,7 +180,7 @@ score with_mirrored_tokens(const score& s, bool before) {
   step_map moved = unmoved(s);
   for (rank_t r = 0; r < s.ranks; ++r) {
     auto [to, from] = partners_of(s.players[static_cast<std::size_t>(r)]);
-    // Who sent last, or was sent to last, has the shortest way here, or the longest.
+    // The rank that sent last, or was sent to last, has the shortest way here, or the longest.
     std::reverse(to.begin(), to.end());
     std::reverse(from.begin(), from.end());
     std::vector<step> tokens;

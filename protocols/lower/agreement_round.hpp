@@ -3,7 +3,7 @@
 // Makes nobody's part of a score end before it has heard of everybody's beginning, directly or through others.
 //
 // Nothing but the messages tells a rank what the others call: each message carries its sender's fingerprint, a rank
-// that meets another one stops and sends nothing more, and so whoever has performed a part that hears of everybody knows that all
+// that meets another one stops and sends nothing more, and so a rank that has performed a part that hears of everybody knows that all
 // ranks call the same. Data make all_reduce or a barrier so by themselves. A leaf of a broadcast hears of its parent, and the root
 // of nobody; with_agreement() adds tokens (empty messages) for the rest.
 //

@@ -15,7 +15,7 @@
 namespace troupe {
 
 /// Why a score cannot be partitioned, as the end of a sentence; empty if it can. Ranks that touch each other's input or output know
-/// of no piece that it is ready there. What is in L2 has been put there by a step, after which its copy of the lane syncs.
+/// of no piece that it is ready there. Cells of L2 have been written by a step, after which its copy of the lane syncs.
 std::string why_not_partitioned(const score& s);
 
 /// Steps become one-cell steps if there are several pieces, since neighbours in a buffer may be of different blocks, and pieces of those are none.

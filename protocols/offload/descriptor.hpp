@@ -75,7 +75,7 @@ struct descriptor {
   bool reduce = false;  ///< ReduceFlag: what it takes is combined with what it has
   bool collective_end = false;  ///< CollEndFlag: a completion event for the destination, which is its own port
   // The payload. Without `count`, own → target (a local step, reduced into it with `reduce`) or own → packet. With it, own is what the
-  // first message is combined with; `none` where nothing is. What fires is kept in `target`, and sent from there.
+  // first message is combined with; `none` where nothing is. The result is kept in `target`, and sent from there.
   operand own;
   operand target;
   std::size_t elements = 0;

@@ -4,7 +4,7 @@
 // operand is there. The proof (offload_proof.hpp) begins with it, and so does every NIC that is given a sequence, since one that serves several
 // programs must not be ended by the mistake of one.
 //
-// What follows from the rest of a descriptor is required of it, so a flag that contradicts is found: all ten but one. ReduceFlag of a local step
+// A flag that follows from the rest of a descriptor has to be as that demands, so a contradiction is found: all ten but one. ReduceFlag of a local step
 // is the only thing that tells a sum from a copy, so what is wrong there only the proof sees.
 
 #include <cstddef>

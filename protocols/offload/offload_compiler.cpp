@@ -123,7 +123,7 @@ private:
   }
   std::uint16_t port(std::size_t lane) const { return static_cast<std::uint16_t>(made_.at.first_port + lane); }
 
-  /// Which steps wait for a token, and from which steps of other lanes tokens go where. What an earlier step of the lane has waited for, or
+  /// Which steps wait for a token, and from which steps of other lanes tokens go where. A token that an earlier step of the lane has waited for, or
   /// what comes before that, needs no other token.
   void find_waits() {
     for (std::size_t l = 0; l < lanes_; ++l) {
@@ -316,7 +316,7 @@ std::vector<endpoint> behind_one_nic(const score& s) {
   std::vector<endpoint> places;
   std::size_t port = 0;
   for (rank_t r = 0; r < s.ranks; ++r) {
-    // What finds no port is refused by why_not_offloaded(), which needs to see that it does not fit.
+    // A score that finds no port is refused by why_not_offloaded(), which needs to see that it does not fit.
     places.push_back({0, static_cast<std::uint16_t>(std::min<std::size_t>(port, most_ports))});
     port += lanes_of(s, r);
   }
@@ -376,7 +376,7 @@ private:
     std::size_t sent = 0, taken = 0;
   };
 
-  /// False: something is missing. Whoever it was that lacked what this one gives is ready then.
+  /// False: something is missing. The lane that lacked what this one gives is ready then.
   bool fire(std::size_t at) {
     player& p = players_[at];
     const descriptor& d = p.code->descriptors[p.next];

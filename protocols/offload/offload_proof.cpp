@@ -279,7 +279,7 @@ private:
   void store(const element_span& to, const values& what) {
     for (std::size_t k = 0; k < to.count; ++k) note(to, k, true), memory_.write(to, k, what[k]);
   }
-  /// Read by whoever takes the message, at a time that the sender does not know yet.
+  /// Read by the receiver of the message, at a time that the sender does not know yet.
   void lend(const element_span& at) {
     for (std::size_t k = 0; k < at.count; ++k) ++touched_[memory_.place(at, k)].lent;
   }

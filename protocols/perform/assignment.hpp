@@ -39,7 +39,7 @@ struct assignment {
   std::uint64_t fingerprint = 0;
   std::shared_ptr<const program> code;
   memory_map memory;
-  std::shared_ptr<lent_memory> lent;  ///< only if code->slot_bytes > 0; whoever releases the buffers releases it
+  std::shared_ptr<lent_memory> lent;  ///< only if code->slot_bytes > 0; released with the buffers
   datatype type = datatype::u8;
   op reduction{};
   bool any_order = false;  ///< determinism `fast`

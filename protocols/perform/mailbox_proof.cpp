@@ -38,7 +38,7 @@ struct symbolic_chunk {
 };
 
 /// All ranks' programs, a channel after the other, since channels share nothing: what two of them touch is a difference. Lanes never choose, so one
-/// interleaving decides for all. What is known of the order of events is what the verifier knows (verifier_run.hpp).
+/// interleaving decides for all. The order of events is known as far as the verifier knows it (verifier_run.hpp).
 class mailbox_run {
 public:
   mailbox_run(const proof_subject& what, std::span<const std::shared_ptr<const program>> programs, int credits)
@@ -394,7 +394,7 @@ private:
                          " tell of it"};
     }
   }
-  /// What no step has written is there from the beginning.
+  /// Cells that no step has written are there from the beginning.
   bool arrives_after(const program& code, std::int32_t piece, const access& written) const {
     if (written.time == 0 || static_cast<std::size_t>(written.lane) >= lanes_.size()) return true;
     const std::int32_t lane = lanes_[static_cast<std::size_t>(written.lane)].number;

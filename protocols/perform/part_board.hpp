@@ -2,8 +2,8 @@
 #pragma once
 // One rank's part in one partitioned operation: which pieces of its input are ready, and which of its output have arrived.
 //
-// announce() and the questions: any thread. begin() and performed(): whoever performs the rank's program. Who has seen that a piece has
-// arrived sees its elements, and who performs what waits for an announcement sees what the caller wrote before. Made once for all
+// announce() and the questions: any thread. begin() and performed(): the performer of the rank's program. A thread that has seen that a piece has
+// arrived sees its elements, and a performer that waits for an announcement sees what the caller wrote before. Made once for all
 // repetitions; nothing here allocates afterwards.
 
 #include <atomic>
@@ -51,7 +51,7 @@ public:
     said_[static_cast<std::size_t>(sayers_.fetch_add(1, std::memory_order_relaxed))].store(piece + 1);
     return true;
   }
-  /// Which piece was the n-th that got ready; −1: nobody has said so yet, and whoever does wakes the rank then. @pre n < inputs()
+  /// Which piece was the n-th that got ready; −1: not known yet; the thread that sets it wakes the rank then. @pre n < inputs()
   int announced(int n) const { return said_[static_cast<std::size_t>(n)].load() - 1; }
   bool ready(int piece) const { return ready_[static_cast<std::size_t>(piece)].load(); }
   bool all_ready() const { return unready() == 0; }

@@ -3,7 +3,7 @@
 // Performs one channel of one rank's program: a plain state machine without threads, clock or transport.
 //
 // advance() runs every lane until its next instruction lacks a chunk, a credit, the end of a DMA transfer, or an instruction of
-// another lane; it never blocks. Whoever owns the performer calls advance() again after anything has arrived. One owner at a
+// another lane; it never blocks. Its owner calls advance() again after anything has arrived. One owner at a
 // time; no synchronisation in here.
 //
 // The port is where chunks come from and go to. What it must offer (lane = lane within the channel):
@@ -347,7 +347,7 @@ void basic_performer<Code>::list_waiter(int lane, std::int32_t after_lane, std::
   if (l.next_listed < 0 || after_index < awaited.least_awaited) awaited.least_awaited = after_index;
 }
 
-/// Whoever waits for a step that this lane has performed goes on; the others stay listed.
+/// Lanes that wait for a step that this lane has performed go on; the others stay listed.
 template <class Code>
 void basic_performer<Code>::awaken_waiters(lane_state& l) {
   for (std::int32_t waiter = std::exchange(l.first_waiter, -1); waiter >= 0;) {
@@ -417,7 +417,7 @@ template <class Port>
 typename basic_performer<Code>::outcome basic_performer<Code>::fan_once(Port& port, int lane) {
   lane_state& l = at(lane);
   const std::size_t size = fan_size(l);
-  // Whoever comes last completes what the last member would.
+  // The member that comes last completes what the last one in order would.
   const bool last = std::popcount(l.fan_done) + 1 == static_cast<int>(size);
   bool completes = false;
   if constexpr (!makes_instructions) completes = last && l.code[l.next + size - 1].completes;
@@ -516,7 +516,7 @@ template <class Port, class Instruction>
 void basic_performer<Code>::expect(Port& port, int lane, const Instruction& i) const {
   if constexpr (has_places<Instruction> &&
                 requires(std::byte * place, std::size_t bytes) { port.expect(lane, i.from, place, bytes); }) {
-    // The place is the chunk's from the moment when nothing else is lacking: whoever sends it does so after all that the place held before
+    // The place is the chunk's from the moment when nothing else is lacking: its sender sends it after all that the place held before
     // was read (the verifier has proved it), and so it does not matter that the bytes come before this lane looks again.
     const bool keeps_it = writes(i.kind) && !reduces(i.kind) && (!sends(i.kind) || port.can_send(lane, i.to));
     port.expect(lane, i.from, keeps_it ? with_.memory.at(i.target) : nullptr, i.elements * code_->element_size);

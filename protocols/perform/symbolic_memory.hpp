@@ -24,7 +24,7 @@ using values = std::vector<node_id>;
 
 inline std::string text(std::size_t n) { return std::to_string(n); }
 
-/// Thrown where the first difference is found; caught by whoever began the proof.
+/// Thrown where the first difference is found; caught where the proof began.
 struct difference {
   std::string what;
 };

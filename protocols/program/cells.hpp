@@ -26,7 +26,7 @@ struct call_shape {
   std::span<const std::size_t> received{};
   /// Elements of each piece of a block, of partitioned calls; empty: piece p of k has the elements [⌊p·count/k⌋, ⌊(p+1)·count/k⌋).
   std::span<const std::size_t> pieces{};
-  /// Of counts, received and displacements: who asks again with this number asks with the same ones. 0: nobody has numbered them.
+  /// Of counts, received and displacements: a caller that asks again with this number asks with the same ones. 0: nobody has numbered them.
   std::uint64_t lists_number = 0;
 
   std::size_t elements(std::int64_t block) const {

@@ -280,7 +280,7 @@ void see_who_uses(direct_program& made) {
       used.reads_input = true;
       if (used.inputs.empty() || !(made.operands[used.inputs.back()] == made.operands[c.source]))
         used.inputs.push_back(c.source);
-      written[r] = true;  // by whoever performs its source's body
+      written[r] = true;  // by the performer of its source's body
     }
   for (std::size_t r = 0; r < ranks; ++r) {
     std::vector<std::uint32_t>& inputs = made.used[r].inputs;

@@ -6,7 +6,7 @@
 // Such a program is [tokens] [local steps] [tokens] at every rank. If every token that a rank receives before its local steps was sent
 // by its peer before the peer's, no token orders the steps of one rank after those of another; the verifier has then shown that
 // steps of different ranks do not conflict. So it is enough that nobody begins before all have come, and that nobody leaves before all
-// steps are performed; who performs them does not matter. That is what the direct port does, in place of the tokens.
+// steps are performed; any rank may perform them. That is what the direct port does, in place of the tokens.
 //
 // A rank's local steps are its *body*, cut into *units* of equal length: unit k performs the k-th part of each step, one after the other.
 // Steps of a body that touch the same memory must do so element by element at the same places; else the body stays one unit.

@@ -63,7 +63,7 @@ void direct_sizes::set_lists(const call_shape& shape) {
   form_ = traits_of(code_->what).v;
   whole_ = code_->parts == 1;
   weighed_ = false;
-  // Whoever asks about other ranks learns their lists first.
+  // A caller that asks about other ranks gives it their lists first.
   if (lists_.size() != code_->bodies.size()) lists_.resize(code_->bodies.size());
   lists_[of(rank_)] = &mine_;
   set_begins(true, shape.input_displacements, mine_.input_begins);

@@ -5,7 +5,7 @@
 // system's copies, which look up and pin every page (actors/ports/segment/copy_costs.hpp), and within these bounds.
 //
 // And who works there: copies from inputs to outputs each rank performs alone, straight to its own output, unless all of them together are so little that
-// whoever comes last should do everything: then nobody has to be woken but for the end.
+// the last one that comes should do everything: then nobody has to be woken but for the end.
 
 #include <cstddef>
 
@@ -15,7 +15,7 @@ namespace troupe::direct_staging {
 /// the next operation, so this bounds what a rank and communicator keeps, too.
 inline constexpr std::size_t most_input = std::size_t{16} << 20;
 inline constexpr std::size_t most_output = std::size_t{2} << 20;
-/// Read and written by all ranks' copies together, for whoever comes last to perform them.
+/// Read and written by all ranks' copies together, for the last one that comes to perform them.
 inline constexpr std::size_t most_by_one = std::size_t{128} << 10;
 
 }  // namespace troupe::direct_staging

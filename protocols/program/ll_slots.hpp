@@ -11,7 +11,7 @@
 // Epochs are 32 bits: 0 is never used, 1 is cleared, the first is the stored word + 2, after 2³² − 1 comes 2. What a region holds after the last two epochs
 // before that is cleared, so what stands in a slot is never later than the epoch that is waited for, unless a peer has overtaken it.
 //
-// In C++ a half is an atomic word, written with release and read with acquire: who has received an element sees what its sender did before. On x86-64
+// In C++ a half is an atomic word, written with release and read with acquire: a rank that has received an element sees what its sender did before. On x86-64
 // both are plain moves, and both halves are written by one 16-byte store (slot_formats.hpp says why that is safe).
 
 #include <atomic>

@@ -4,7 +4,7 @@
 // result become a single pass of the kernel (`fold`). All that knows no size. The sizes of a call make byte ranges of the cells: compile()
 // does that for the first ones, and fit() for others, in place.
 //
-// Not synchronised: who shares a program with others changes no sizes in it, but in a copy.
+// Not synchronised: a rank that shares a program with others changes no sizes in it, but in a copy.
 
 #include <cstddef>
 #include <cstdint>

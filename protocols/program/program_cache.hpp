@@ -24,7 +24,7 @@ public:
   }
 
   /// Entry `at` of `size`, made by `make` if there is none yet. Not under the lock: ranks compile their own programs at the same
-  /// time, and whoever comes second to an entry takes the first one's.
+  /// time, and the second to come to an entry takes the first one's.
   template <class Make>
   std::shared_ptr<const Program> get(std::size_t at, std::size_t size, Make&& make) const {
     bool first = false;

@@ -42,7 +42,7 @@ struct alignas(64) slot_step {
 };
 static_assert(sizeof(slot_step) == 64);
 
-/// Not synchronised: who shares it with others changes no sizes in it, but in a copy.
+/// Not synchronised: a rank that shares it with others changes no sizes in it, but in a copy.
 struct slot_program {
   struct channel_use {
     rank_t peer = -1;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The score: a collective algorithm as data. Who sends which chunk to whom, in which order, and nothing about time,
+// The score: a collective algorithm as data. Which rank sends which chunk to which, in which order, and nothing about time,
 // threads, bytes or transport.
 //
 // Memory as a score sees it. A collective moves *blocks* (collective.hpp). Every block is cut into `parts` equal parts; one

@@ -216,7 +216,7 @@ bool symbolic_run::independent(const player& me, const place& target) {
   return true;
 }
 
-/// Looks for whoever has still to read: only once, for the fault.
+/// Finds the rank that has still to read: only once, for the fault.
 bool symbolic_run::overwrites_lent(const player& me, std::size_t location, std::int32_t i) {
   for (const channel& c : channels_)
     for (std::int32_t at = c.under_way > 0 ? c.first : -1; at >= 0; at = messages_[index(at)].next) {

@@ -63,7 +63,7 @@ void cell_memory::forget(std::int32_t& link) {
 epoch cell_memory::read(std::size_t location, clock_view known, epoch now) {
   cell& c = cells_[location];
   if (!ordered(known, now.lane, c.last_write)) return c.last_write;
-  // Reads that are ordered before this one need not be remembered: whoever comes after this one comes after them.
+  // Reads that are ordered before this one need not be remembered: an access after this one comes after them, too.
   for (std::int32_t* link = &c.reads; *link >= 0;) {
     read_entry& entry = reads_[static_cast<std::size_t>(*link)];
     if (ordered(known, now.lane, entry.at)) forget(*link);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The cells of a score under verification: their one name, what they hold, and who touched them last (vector clocks in the
+// The cells of a score under verification: their one name, what they hold, and which steps touched them last (vector clocks in the
 // manner of FastTrack, Flanagan and Freund 2009: one epoch for the last write, a short list for the reads since then).
 
 #include <cstdint>
@@ -62,7 +62,7 @@ private:
   large_vector<std::size_t> canonical_;  ///< empty: every cell is its own memory
 };
 
-/// What the locations hold and who touched them.
+/// What the locations hold and which steps touched them.
 class cell_memory {
 public:
   using node_id = reduction_forest::node_id;

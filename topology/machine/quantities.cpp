@@ -80,7 +80,7 @@ std::string what_no_rate_is(std::string_view text) {
   const std::string said = "\"" + std::string{text} + "\"";
   const auto count = parse_count(text);
   if (!count) return said + "; it must be a rate such as \"25 GB/s\" or \"200 Gbit/s\"" + decimal;
-  // "10" may mean bytes, or giga of something; "400G" of a NIC means bits. Nobody can tell but who wrote it.
+  // "10" may mean bytes, or giga of something; "400G" of a NIC means bits. Only its author knows.
   const auto end = text.find_last_not_of("KMGT ") + 1;
   const std::string number{text.substr(0, end)};
   std::string prefix{end < text.size() ? text.substr(text.size() - 1) : ""};
