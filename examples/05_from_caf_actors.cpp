@@ -25,7 +25,7 @@ public:
     data_ = {static_cast<double>(number_), 1.0};
     // The same descriptions that communicator::all_reduce and its kin make (engine/api/range_calls.hpp).
     const troupe::collective_request all_reduce{troupe::calls::all_reduce(data_, troupe::sum)};
-    // What `request` is called differs between CAF 0.17 and 1.x; ask() and post() of caf_actors.hpp are one of both.
+    // The name of `request` differs between CAF 0.17 and 1.x; ask() and post() of caf_actors.hpp are one of both.
     troupe::actors::ask(*this, rank_, caf::infinite, all_reduce).then([this](const troupe::collective_response& done) {
       if (done.status) std::fprintf(stderr, "worker %d: %s\n", number_, done.message.c_str());
       troupe::actors::post(report_to_, number_, data_[0], data_[1]);

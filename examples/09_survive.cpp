@@ -35,7 +35,7 @@
 
 namespace {
 
-constexpr int steps = 200, alone = 40;  ///< so many of them nobody takes the place of who is lost
+constexpr int steps = 200, alone = 40;  ///< so many of them nobody takes the place of a lost rank
 constexpr std::size_t pixels = 64, classes = 10, batch = 96, tests = 360;
 
 struct image {
@@ -174,7 +174,7 @@ weights train_undisturbed(int ranks, const history& like, const std::vector<imag
   return result;
 }
 
-/// A step, or a rank. What is none ends the program.
+/// A step, or a rank. Any other text ends the program.
 int number_of(const char* what, std::string_view text) {
   int number = -1;
   const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), number);

@@ -180,7 +180,7 @@ void train(troupe::engine& engine, troupe::communicator& comm, shard& mine, cons
   recorded.wait();
 }
 
-/// So that nobody trains for a timeline that cannot be written. What is in the file stays there.
+/// So that nobody trains for a timeline that cannot be written. The file keeps its contents.
 bool can_write(const char* path) {
   if (std::ofstream{path, std::ios::app}) return true;
   std::fprintf(stderr, "cannot write the timeline to %s: give the path of a file in a folder that exists\n", path);

@@ -36,7 +36,7 @@ std::uint64_t seed() {
 }
 
 int main(int argc, char** argv) {
-  // What a machine was measured to cost decides how calls are planned: tests must not depend on a file of whoever runs them.
+  // Measured costs of a machine decide how calls are planned: tests must not depend on a file of their user.
   ::setenv("TROUPE_TUNING", "none", 1);
   doctest::Context context(argc, argv);
   std::printf("seed: TROUPE_TEST_SEED=%llu\n", static_cast<unsigned long long>(seed()));

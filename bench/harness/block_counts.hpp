@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Who has how much in the v-forms: counts that differ between ranks, and, if wanted, from call to call.
+// Counts of the v-forms: they differ between ranks, and, if wanted, from call to call.
 // Every member computes the same counts from the number of the call alone.
 
 #include <array>

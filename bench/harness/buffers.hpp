@@ -88,7 +88,7 @@ public:
 
   /// Calls of all_reduce are of `count` elements from here on. @pre not more than the shape's
   void resize(std::size_t count) { shape_.count = shape_.input = shape_.output = count; }
-  /// Of the v-forms; who calls one advances them first.
+  /// Of the v-forms; the caller of one advances them first.
   block_counts& blocks() { return blocks_; }
 
   /// New values in every set's input: the lines move into this core's cache, modified, as an application's would.

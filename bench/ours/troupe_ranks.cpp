@@ -216,7 +216,7 @@ public:
     for (int rank = 0; rank < ranks(); ++rank) own(rank).shape_for(r.what, s, rank, ranks(), sets, r.counts);
     planned_.clear();
     if (!persistent_) return;
-    planned_.resize(sets);  // of the first root, whatever root_order says: who plans once has one root
+    planned_.resize(sets);  // of the first root, whatever root_order says: a call that is planned once has one root
     for (std::size_t set = 0; set < sets; ++set)
       for (std::size_t i = 0; i < ranks_.size(); ++i)
         planned_[set].push_back(

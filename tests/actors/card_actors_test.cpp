@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who owns the memory of a modelled card, and how communicators come by it: core groups and the MPE, without an engine.
+// The owners of a modelled card's memory, and how communicators come by it: core groups and the MPE, without an engine.
 
 #include <caf/actor_system.hpp>
 #include <caf/actor_system_config.hpp>

@@ -135,7 +135,7 @@ public:
       if (const std::string why = post(call, job, r); !why.empty()) throw std::runtime_error(why);
   }
 
-  /// Until nothing happens any more, or `enough` says so. Returns false where time passes and passes and nothing ends.
+  /// Until nothing happens any more, or `enough` returns true. Returns false where time passes and passes and nothing ends.
   bool run(const std::function<bool()>& enough = [] { return false; }) {
     for (int idle = 0; idle < 3000;) {
       if (enough()) return true;

@@ -206,7 +206,7 @@ TEST_CASE("a rank actor dies in the middle of traffic") {
     one_all_reduce(comms[3], 100, t);
     CHECK(t.hanging == 0);
     CHECK(t.wrong == 0);
-    // Who stops calling after an error leaves the others alone only when all is broken anyway.
+    // A rank that stops calling after an error leaves the others alone only when all is broken anyway.
     CHECK(t.only({errc::actor_lost}));
     CHECK(!t.errors.empty());
   }
@@ -631,7 +631,7 @@ TEST_CASE("csc: what is fetched from other core groups' shares of L2 passes the 
       CHECK(of.tokens > 0);  // requests, and the sync
       if (n == 4 && of.element.starts_with("ring")) {
         const auto from = of.element[of.element.find(':') + 1], to = of.element.back();
-        // Two neighbours fetch from each other; who is two away goes clockwise.
+        // Two neighbours fetch from each other; ranks two apart go clockwise.
         CHECK(of.messages == ((to - from + 4) % 4 == 1 ? 3 : 1));
       }
     }

@@ -157,7 +157,7 @@ TEST_CASE("fair: whatever comes when, no more is carried than the time allows, a
   }
 }
 
-// Who asks too early asks again, so that a bound may be early, but not late, and not before anything happens.
+// A caller that asks too early asks again, so that a bound may be early, but not late, and not before anything happens.
 TEST_CASE("fair: no message is done before it is said to be") {
   std::mt19937_64 random(seed());
   for (int round = 0; round < 100; ++round) {

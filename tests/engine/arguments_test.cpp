@@ -162,7 +162,7 @@ TEST_CASE("functions as reductions") {
     CHECK(w == std::vector<float>(100, 6));
     comm.all_reduce(v, w, commutative([](float a, float b) { return a > b ? a : b; }));
     CHECK(w == std::vector<float>(100, 3));
-    // Not commutative unless it says so: the left one, in rank order.
+    // Not commutative unless marked so: the left one, in rank order.
     comm.all_reduce(v, w, [](float a, float) { return a; });
     CHECK(w == std::vector<float>(100, 1));
     comm.reduce(

@@ -177,7 +177,7 @@ TEST_CASE("study --dump-config: what it prints is the same study, also of jobs a
 }
 
 TEST_CASE("standard output is for one reader") {
-  // With a choreography that cannot, and a level that tells so.
+  // With a choreography that cannot, and a log level that shows it.
   const outcome e = run("explain barrier --ranks 4 --json --set choreography=ring --set log_level=debug");
   CHECK(e.code == 0);
   CHECK(json::accept(e.out));

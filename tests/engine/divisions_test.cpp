@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who takes a part of a communicator, and who never will.
+// Ranks that take their part of a communicator, and ranks that never will.
 
 #include <doctest/doctest.h>
 

@@ -295,7 +295,7 @@ TEST_CASE("communicators: the deadline names who did not come") {
   CHECK(contains(a.text, "ranks 0 and 1 wait"));
   CHECK(first.try_wait() == std::errc::timed_out);
   CHECK(first.message() == a.text);
-  // Who comes too late gets the same.
+  // A rank that comes too late gets the same.
   const seen c = error_of([&] { comms[2].all_reduce(data); });
   CHECK(c.code == errc::timed_out);
   CHECK(c.text == a.text);

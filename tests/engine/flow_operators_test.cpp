@@ -232,7 +232,7 @@ TEST_CASE(
   // A shape of the caller's own does not go past the check.
   CHECK_THROWS_WITH_AS(f.map<float>("wider", x, {2, 6}, gelu{}),
                        "flow f: node wider: it gives tiles of shape 2x5, and is to give tiles of shape 2x6", error);
-  // What was refused is no node: its name is free.
+  // A refused node is none: its name is free.
   f.sink("sum", from(f.map("back", from(x, x), gelu_backward{}), x), gemm_weights<float>{{large.data(), {5, 5}}});
 }
 

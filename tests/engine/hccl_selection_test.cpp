@@ -303,7 +303,7 @@ TEST_CASE("planner hccl is a wish: what cannot be, is excluded or has no tree is
   planner p{excluding};
   CHECK(p.plan_for(what, layout::flat(8))->choreography != "direct_full_mesh");
   CHECK(p.path(what, layout::flat(8)).back().find("excluded by the options") != std::string::npos);
-  // Who names a choreography is stronger, and there is nothing to tell of a selection.
+  // A choreography that is named is stronger, and there is nothing to tell of a selection.
   engine_options named = o;
   named.choreography = "ring";
   planner by_name{named};

@@ -74,7 +74,7 @@ TEST_CASE("pods: hosts of a group follow each other in the layout, wherever thei
   // The same name in two racks is two groups.
   CHECK(layout_of(roster_of({{1, {"r", "x"}}, {2, {"r", "x"}}, {3, {"s", "x"}}, {4, {"s", "x"}}})).outer ==
         std::vector<std::vector<int>>{{2, 2}});
-  // Who names fewer levels than others is in a group of its own there.
+  // A process that names fewer levels than others is in a group of its own there.
   CHECK(layout_of(roster_of({{1, {"r"}}, {2, {"r", "x"}}, {3, {"r", "x"}}, {4, {"s", "y"}}})).outer ==
         std::vector<std::vector<int>>{{3, 1}, {1, 2, 1}});
   // What parts nothing: one group, a group for each host, one host.

@@ -123,7 +123,7 @@ TEST_CASE("a factor that changes is multiplied by, in the buffers of the call be
             c.reduce_scatter_v_async(in.data(), out.data(), blocks, datatype::f32, scaled).wait();
             CHECK(all_are(mine, wanted));
           }
-          // What has no sign loses it: −0 is another factor than 0.
+          // −0 is not the same factor as 0: the results have its sign.
           c.all_reduce(in, out, pre_mul_sum(std::copysign(0.0, factor)));
           CHECK(std::signbit(out[0]) == std::signbit(factor));
         }

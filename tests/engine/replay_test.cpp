@@ -190,7 +190,7 @@ c: coll all_reduce 4096 f32 sum
 }
 
 TEST_CASE("replay: messages are matched by sender and tag, in the order of their sending") {
-  // The second message is short and has another tag; who asks for it first gets it first.
+  // The second message is short and has another tag; a rank that asks for it first gets it first.
   const replay_result r = replayed("num_ranks 3\nrank 0 {\na: send 5000b to 2 tag 1\nb: send 10b to 2 tag 2\nb "
                                    "requires a\n}\nrank 1 {\ncalc 100\n}\n"
                                    "rank 2 {\na: recv 10b from 0 tag 2\nb: recv 5000b from -1 tag -1\n}\n",

@@ -236,7 +236,7 @@ TEST_CASE("rooted: who is missing, a deadline, a cancellation and an abort") {
           if (first) passed.store(true);
           auto again = c.start(one.describe());
           if (first) again.cancel();
-          // Who has performed it before keeps its result.
+          // A rank that has performed it before keeps its result.
           later[r] = error_of([&] { again.wait(); });
           c.barrier();
           if (c.rank() == missing) return;

@@ -181,7 +181,7 @@ TEST_CASE("a lost rank: the others hear of it, and end with peer_lost") {
     CHECK(o.ends[other].code == errc::peer_lost);
     CHECK(has(o.ends[other].why, "rank 2 was lost"));
     CHECK(has(o.ends[other].why, "closed a connection"));
-    // The membership's rank hears of it a message later, asks all to stop, hears that they have, and says so: at most four messages.
+    // The membership's rank hears of it a message later, asks all to stop, hears that they have, and tells all: at most four messages.
     CHECK(o.finished[other] > 50'000'000 + leg);
     CHECK(o.finished[other] <= 50'000'000 + 5 * leg);
   }

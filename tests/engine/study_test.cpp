@@ -199,7 +199,7 @@ TEST_CASE("study: slices that a step takes together are under way together; one 
       CHECK(found.time_us <= row("collective = \"reduce_scatter\"\nchoreography = \"" + std::string{by} +
                                  "\"\nslices = 4\nslices_per_step = " + slices + "\n")
                                  .time_us);
-  // … and with too few credits there is a fault that says so.
+  // … and with too few credits there is a fault with that text.
   const auto refused = [&](const std::string& more, const char* text) {
     CHECK_THROWS_WITH_AS(row(more + "slices = 4\nslices_per_step = 2\n"), doctest::Contains(text), error);
   };

@@ -170,7 +170,7 @@ TEST_CASE("this_machine: what a trace calls is performed as an engine does it, o
     CHECK(r.outcome.ranks[3].end == 60'000'000);
     CHECK(r.outcome.messages == 0);
     CHECK(r.outcome.most_at_once == 1);
-    // Whoever says how, or what the machine costs, gets the actors' messages.
+    // A study that says how, or what the machine costs, gets the actors' messages.
     for (const char* more :
          {"protocol = \"simple\"\n", "choreography = \"one_shot\"\n", "hardware.core.bandwidth = \"9GB/s\"\n"}) {
       const replay_result actors = replayed(more, text);

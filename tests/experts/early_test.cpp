@@ -255,7 +255,7 @@ TEST_CASE("what is called out of order, and what a rank refuses, is an error, an
         CHECK(ends_with([&] { exchange.combine<float>(std::span(mine.sums).first(5)); }) == errc::invalid_argument);
         exchange.combine<float>(mine.sums);
         for (std::size_t i = 0; i < mine.sums.size(); ++i) CHECK(mine.sums[i] == 2 * mine.tokens[i]);
-        // Who goes on without a combine gets to the next dispatch all the same.
+        // A rank that goes on without a combine gets to the next dispatch all the same.
         exchange.start_dispatch<float>(mine.tokens, mine.ids);
         exchange.start_dispatch<float>(mine.tokens, mine.ids);
         const auto got = exchange.dispatch<float>(mine.tokens, mine.ids);

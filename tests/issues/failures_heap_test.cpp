@@ -133,7 +133,7 @@ TEST_CASE("calls that one rank refuses again and again while the others do nothi
     request late = comms[1].all_reduce_async(b, sum);
     CHECK(late.try_wait() == make_error_code(errc::peer_refused));
     CHECK(late.message().find("rank 0 refused its call: rank 0: all_reduce: input is null") != std::string::npos);
-    // Whose reason is another call's says so.
+    // An operation whose reason is another call's has that in its text.
     if (late.message().find("as many others did, of which the first was") == std::string::npos)
       CHECK(late.message().find("operation #" + std::to_string(i) + ' ') != std::string::npos);
   }

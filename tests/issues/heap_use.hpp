@@ -16,7 +16,7 @@ using bench::heap_use;
 
 inline constexpr int growth_rounds = 3;  ///< so often growth() does its `many`
 
-/// What was said and not yet heard is memory, too, and on a busy machine much is said before anybody hears: looks until it stays as it is.
+/// Words that were sent and not yet heard are memory, too, and on a busy machine much is said before anybody hears: looks until it stays as it is.
 inline std::ptrdiff_t settled_heap() {
   constexpr int most_looks = 100;
   auto now = static_cast<std::ptrdiff_t>(heap_use());

@@ -84,7 +84,7 @@ TEST_CASE("outcome: what nobody can know is the same error on all, in time") {
     CHECK(two.try_wait() == make_error_code(errc::timed_out));
     CHECK(one.message() == two.message());
     CHECK(one.message().find("rank 2 has not called it") != std::string::npos);
-    // Who asks too late gets the same.
+    // A rank that asks too late gets the same.
     request late = comms[2].outcome_async({}, told[2]);
     CHECK(late.try_wait() == make_error_code(errc::timed_out));
     CHECK(late.message() == one.message());

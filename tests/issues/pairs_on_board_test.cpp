@@ -306,7 +306,7 @@ TEST_CASE("a rank that is gone takes nothing more, and what it took before was r
   CHECK(never->done->why()->code == errc::actor_lost);
 }
 
-// -- of a group: whoever has the turn looks -------------------------------------------------------------------------------
+// -- of a group: the holder of the turn looks -------------------------------------------------------------------------------
 
 namespace {
 /// Looks of both in turn, until nothing moves.

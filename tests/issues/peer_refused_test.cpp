@@ -155,7 +155,7 @@ TEST_CASE("what no rank can do, asked by a rank that waits for it: the others he
   all[1] = error_of([&] { one.wait(); });
   all[2] = error_of([&] { two.wait(); });
   check_all(all, 0, errc::unsupported, "there is no choreography rign");
-  // Each asks for it: each is told so.
+  // Each rank that asks for it is refused.
   for (communicator& comm : comms) CHECK(error_of([&] { comm.all_reduce(a, o); }).code == errc::unsupported);
   group next;
   comms[0].all_reduce_async(next, a), comms[1].all_reduce_async(next, b), comms[2].all_reduce_async(next, c);
@@ -218,7 +218,7 @@ TEST_CASE("in a group the refused call keeps its place") {
   request first = comms[1].all_reduce_async(others, b), second = comms[1].barrier_async(others),
           third = comms[1].all_reduce_async(others, y);
   others.launch();
-  // The group that has the refused call says so, too, to whoever went on.
+  // The group that has the refused call gives the same error to a caller that went on.
   const seen told = error_of([&] { mine.wait(); });
   CHECK(told.code == errc::null_buffer);
   CHECK(contains(told.text, "rank 0"));

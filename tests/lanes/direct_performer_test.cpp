@@ -355,7 +355,7 @@ TEST_CASE("direct: with a root, ranks that only give run ahead, and nobody gets 
         if (++next[r] < rounds) start(r);
         else --open;
       }
-      // Where there are places for copies; else it takes all ranks to end one. Who is the root every other time may never come farther.
+      // Where there are places for copies; else it takes all ranks to end one. A rank that is the root every other time may never come farther.
       if (at < 0 && ranks <= snapshots::most_ranks && stays > 1) CHECK(farthest > 1);
       if (ranks > snapshots::most_ranks) CHECK(farthest <= 1);
     }

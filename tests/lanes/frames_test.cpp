@@ -66,7 +66,7 @@ TEST_CASE("what processes say to each other comes out as it went in, and nothing
   survives(home_word{called_message{5, 2, some_call()}}, home);
   const auto call_again = home(to_wire(home_word{called_message{5, 2, some_call()}}));
   REQUIRE(call_again);
-  // Ranks whose calls differ in these are told so.
+  // Ranks whose calls differ in these get a mismatch.
   CHECK(std::get<called_message>(*call_again).what.offload);
   CHECK(std::get<called_message>(*call_again).what.reduction.type_mark == 77);
   survives(home_word{withdraw_message{5, 2, some_call()}}, home);

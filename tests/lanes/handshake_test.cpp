@@ -384,7 +384,7 @@ TEST_CASE("proofs are of the line that they were made for") {
     return std::pair{caller.state(), answerer.state()};
   };
   CHECK((ends(one, one) == std::pair{status::done, status::done}));
-  // Who passes bytes on between two lines gets neither to believe the other.
+  // A third party that passes bytes on between two lines gets neither to believe the other.
   CHECK((ends(one, other) == std::pair{status::refused, status::going}));
   CHECK((ends(one, {}) == std::pair{status::refused, status::going}));
 }

@@ -34,7 +34,7 @@ struct state {
   std::uint8_t receiver = 0, received = 0, seen = 0;
 };
 
-/// Of rank_cell::hear(): who finds the message queued leaves it to its reader.
+/// Of rank_cell::hear(): a thread that finds the message queued leaves it to its reader.
 void tell_receiver(state& s) {
   if (std::exchange(s.queued, std::uint8_t{1}) == 0) s.inbox = 1;
 }

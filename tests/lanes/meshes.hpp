@@ -106,7 +106,7 @@ struct listener_of_test final : mesh_receiver {
 
 enum class between : std::uint8_t { sockets, tls, memory_of_both, ucx };
 
-/// Who a process is, if it is anybody.
+/// The identity of each process, if it has one.
 using identities = std::vector<std::shared_ptr<const tls_identity>>;
 inline identities of_one_authority(std::uint32_t n) {
   certificate_tests::authority all{"an authority"};
@@ -246,7 +246,7 @@ public:
     mutes    ///< takes it, and passes nothing on
   };
   static constexpr std::size_t never = ~std::size_t{0};
-  /// @param changes_at that byte of each end of each passage, if it says so many
+  /// @param changes_at which byte of each end of each passage is changed; `never`: none
   explicit passages(const std::string& door, std::size_t changes_at = never)
       : door_(socket_address::resolve(door).front()),
         listener_(listen_at(socket_address::resolve("tcp://127.0.0.1:0").front())),

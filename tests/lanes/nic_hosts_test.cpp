@@ -126,7 +126,7 @@ struct world {
     groups.push_back(std::make_unique<group>(*this, groups.size() + 1, std::move(host_of), count, choreography));
     return *groups.back();
   }
-  /// One host does what it can do. Whoever is told of an end has its memory back.
+  /// One host does what it can do. A rank that is told of an end has its memory back.
   void turn(int host);
   void finish() {
     do {

@@ -452,7 +452,7 @@ public:
   std::byte* near(rank_t of, std::byte* its) override { return of == 0 ? its : nullptr; }
 };
 
-/// Pages that nobody has touched: who writes there first waits for the system, and is slower than who reads after it.
+/// Pages that nobody has touched: their first writer waits for the system, and is slower than a reader after it.
 class new_pages {
 public:
   explicit new_pages(std::size_t bytes)

@@ -52,7 +52,7 @@ struct slot_ranks {
   std::size_t wrong = 0;
 };
 
-/// Who looks whenever a writer is between two halves.
+/// Looks whenever a writer is between two halves.
 slot_performer* onlooker = nullptr;
 std::size_t looks = 0;
 

@@ -18,7 +18,7 @@ struct rules {
   bool looks_after_release = true;     ///< H2: the holder looks at the inbox when it has given the turn back
   bool enters_before_look = true;      ///< the caller says that it waits, then looks for something to do
   bool tells_of_board = true;          ///< the holder wakes a caller for what it leaves on the board
-  bool deserts_before_release = true;  ///< and says so before it gives the turn back
+  bool deserts_before_release = true;  ///< and marks that before it gives the turn back
 };
 
 struct state {
@@ -87,7 +87,7 @@ bool writer(state& s) {
   return true;
 }
 
-/// Waits for the operation on the board; whoever has the turn then stays until it is over, so its taking the turn is the end.
+/// Waits for the operation on the board; the holder of the turn then stays until it is over, so its taking the turn is the end.
 bool caller(state& s, const rules& r) {
   switch (s.caller) {
     case 0:

@@ -30,7 +30,7 @@ TEST_CASE("a caller that leaves with an operation on the board wakes the caller 
   REQUIRE(first->done->done());
   CHECK_FALSE(mine.wants_turn());
   mine.submit(second);
-  // It wants the turn now, unless the attendant has come first. Either way the one who waits is woken.
+  // It wants the turn now, unless the attendant has come first. Either way the waiting one is woken.
   CHECK(place.park(std::chrono::steady_clock::now() + 20s));  // at once
   mine.leave_wait(place);
   const completion_ptr peer = start(all.table(), 1, how, in.data(), d.data());

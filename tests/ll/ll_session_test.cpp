@@ -256,7 +256,7 @@ TEST_CASE("who waits when all others are gone hears of it; and of an abort, and 
   auto comms = ended->communicators(2);
   std::atomic<int> right{0};
   std::atomic<bool> has_ended{false};
-  std::latch both{2};  // who lets its handle go, or waits for who waits for it, is another reason to end
+  std::latch both{2};  // a rank that lets its handle go, or waits for one that waits for it, is another reason to end
   std::vector<std::thread> threads;
   for (communicator& comm : comms)
     threads.emplace_back([&] {

@@ -139,7 +139,7 @@ TEST_CASE("host transfers: one copy into L2 and one by each core group, or a cop
   CHECK(code_of([&] { card.upload(host, local); }) == errc::invalid_argument);
   std::vector<std::byte> odd(4 * bytes - 1);
   CHECK(code_of([&] { card.download(local, odd); }) == errc::invalid_argument);
-  // With little room in L0 it takes small tiles, without any it says so.
+  // With little room in L0 it takes small tiles, without any it fails.
   std::vector<void*> busy;
   while (void* const block = card.l0(1).try_allocate(1)) busy.push_back(block);
   host.resize(bytes);
@@ -157,7 +157,7 @@ TEST_CASE("host transfers: one copy into L2 and one by each core group, or a cop
   CHECK(card.upload(host, local).ring_bytes == 4 * bytes);
   CHECK(std::memcmp(local[1], host.data(), bytes) == 0);
   for (void* const block : busy) card.l0(1).deallocate(block);
-  // Without room in L2 it says so, and nothing is lost.
+  // Without room in L2 it fails, and nothing is lost.
   host.resize(bytes);
   void* const all = card.malloc_cross(16 * MiB - 24);
   CHECK(code_of([&] { card.upload(host, local); }) == errc::out_of_memory);

@@ -56,7 +56,7 @@ int collect_without_a_barrier() {
   phase = 2;
   phase.notify_all();
   other.join();  // which gives back itself
-  // Who comes from now on passes without a barrier's help, so what it keeps can be had.
+  // Threads that come from now on pass without a barrier's help, so what it keeps can be had.
   tier_heap later{range.data(), range.size()};
   later.deallocate(later.allocate(100));
   well = well && later.use().kept > 0;

@@ -18,7 +18,7 @@ using namespace process_tests;
 using namespace std::chrono_literals;
 using troupe::communicator;
 
-// The handle's last word waits for whoever has the rank's turn: here a worker that still computes, seldom the NIC's thread that was just done. The
+// The handle's last word waits for the holder of the rank's turn: here a worker that still computes, seldom the NIC's thread that was just done. The
 // others were told that the engine had been destroyed with the communicator in use.
 TEST_CASE(
     "closing: a communicator whose last operation is just being performed is not in use when the engine is destroyed") {

@@ -52,7 +52,7 @@ std::vector<ended> fails_without_copies(int processes, const std::function<void(
     if (m.process == 0 && !forbid_copies()) m.say("not here");
     try {
       for (auto late = std::chrono::milliseconds{20};; late += std::chrono::milliseconds{20}) {
-        // Who is late finds messages and copies them itself; for one that sleeps already its peer may copy everything. On a busy machine it takes
+        // A rank that is late finds messages and copies them itself; for one that sleeps already its peer may copy everything. On a busy machine it takes
         // longer until one is late for sure.
         if (m.process == 0) std::this_thread::sleep_for(late);
         step(comm);

@@ -45,7 +45,7 @@ void work_until_somebody_is_lost(const member& m, const std::function<void(commu
   }
 }
 
-/// @param in_parts of which not all have the victim: who has lost it leaves, which ends the others' parts
+/// @param in_parts of which not all have the victim: a rank that has lost it leaves, which ends the others' parts
 void check_survivors(const std::vector<ended>& all, int victim, bool in_parts = false) {
   for (int p = 0; p < static_cast<int>(all.size()); ++p) {
     if (p == victim) continue;

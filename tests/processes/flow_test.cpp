@@ -233,7 +233,7 @@ TEST_CASE("processes whose descriptors have run out talk through what they have,
 #endif
 
 TEST_CASE("a rendezvous at a port where somebody else listens is told by its address") {
-  // Who says nothing at all, and who says what is no answer.
+  // A process that says nothing at all, and one whose words are no answer.
   for (const bool speaks : {false, true}) {
     CAPTURE(speaks);
     troupe::actors::descriptor there =

@@ -50,7 +50,7 @@ public:
         if (::write(out, invitation.data(), length) != static_cast<ssize_t>(length)) throw std::runtime_error("write");
     };
   }
-  /// Whoever was to write it may be killed before.
+  /// The process that was to write it may be killed before.
   std::string wait(std::chrono::seconds most = 40s) const {
     std::string invitation(length, ' ');
     for (std::size_t got = 0; got < length;) {

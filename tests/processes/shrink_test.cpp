@@ -129,7 +129,7 @@ TEST_CASE("those who are left go on, in their old order, whoever was killed") {
           communicator comm = engine.join(m.how());
           const int mine = comm.rank();
           m.say("joined");
-          // More than are going to be killed: who is done early waits for nobody else's failure.
+          // More than are going to be killed: a rank that is done early waits for nobody else's failure.
           while (comm.size() > 4 - static_cast<int>(victims.size())) comm = work(std::move(comm), 50);
           m.say(comm.name().substr(0, 12) + " " + ranks_before(comm, mine));
         },

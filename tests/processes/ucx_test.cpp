@@ -201,7 +201,7 @@ TEST_CASE("UCX: processes that wait use no processor") {
   });
   CHECK(trouble(ends) == "");
   for (const ended& e : ends)
-    CHECK(std::stol(e.said.at(0)) < 100'000);  // µs in a second; who looks all the time has used most of it
+    CHECK(std::stol(e.said.at(0)) < 100'000);  // µs in a second; a thread that looks all the time has used most of it
 }
 
 TEST_CASE("UCX: processes that want different transports are told both") {

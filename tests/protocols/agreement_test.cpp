@@ -851,7 +851,7 @@ TEST_CASE("random interleavings: every call of a living rank ends, and every fai
           CHECK(r.why[e]->text == first->text);
         }
       }
-      if (first) CHECK_FALSE(missing);  // told to one, told to all; who had performed it keeps its result
+      if (first) CHECK_FALSE(missing);  // told to one, told to all; a rank that had performed it keeps its result
       performed += kept;
       failed += first != nullptr;
       both += kept && first;

@@ -283,7 +283,7 @@ TEST_CASE("grouped: the order of NCCL's schedule, and its channels") {
   CHECK(order(one_lane(layout::grid(8, 1)), 3, 0) == std::pair{peers{7, 4, 2, 6, 0, 5, 1}, peers{7, 2, 4, 0, 6, 1, 5}});
   // Two servers of three: first one's own, then the other, each from one's own index on.
   CHECK(order(one_lane(layout::grid(2, 3)), 1, 0) == std::pair{peers{2, 0, 4, 5, 3}, peers{0, 2, 4, 3, 5}});
-  // Servers of three and one: who has nobody to meet leaves the step out.
+  // Servers of three and one: a rank that has nobody to meet leaves the step out.
   CHECK(order(one_lane(ragged({3, 1})), 1, 0) == std::pair{peers{2, 0, 3}, peers{0, 2, 3}});
   for (const int n : {2, 3, 6, 7, 9, 12, 16, 21}) {
     const auto met = order(one_lane(layout::grid(n, 1)), 0, 0);

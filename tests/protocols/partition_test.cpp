@@ -78,7 +78,7 @@ TEST_CASE("through L2, too, as long as every piece has a sync of its own") {
           CHECK(why_not_partitioned(whole).empty());
           score made = partition(whole, pieces);
           CHECK(made.l2.size() == whole.l2.size() * static_cast<std::size_t>(pieces));
-          // Whoever publishes does so in the own share still, whichever piece it is.
+          // The step that publishes does so in its own share still, whichever piece it is.
           for (rank_t r = 0; r < ranks; ++r)
             for (const lane& steps : made.players[static_cast<std::size_t>(r)].lanes)
               for (const step& at : steps)

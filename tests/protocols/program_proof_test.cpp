@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the boards perform is what was verified: of all built-in choreographies, in every form in which plans use them. And broken
+// Boards perform the verified score: of all built-in choreographies, in every form in which plans use them. And broken
 // programs are not.
 
 #include "protocols/perform/program_proof.hpp"

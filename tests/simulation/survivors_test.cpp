@@ -110,7 +110,7 @@ private:
       if (faults_ > 0 && how_.kills && n > 1) events.emplace_back([this, p] { kill(p); });
       for (std::uint32_t q = 0; q < n; ++q) {
         if (q == p) continue;
-        // Also from who is lost: the state itself has to be deaf to it.
+        // Also from a lost process: the state itself has to be deaf to it.
         if (!wires_[q][p].empty()) events.emplace_back([this, q, p] { deliver(q, p); });
         // Whose connections have ended, because it is dead or has lost this one.
         if (me.lost[q]) continue;
@@ -172,7 +172,7 @@ private:
     wires_[to][from].push_back({{survivors_word::kind::absent, 0, 0, {}, {}}, std::nullopt});
   }
 
-  /// Who lives and is taken for lost, or takes the others for it, is on its own.
+  /// A process that lives and is taken for lost, or takes the others for it, is on its own.
   static bool apart(const process& a, const process& b) {
     return a.expelled || b.expelled || a.wrongly[b.at] || b.wrongly[a.at];
   }
@@ -188,7 +188,7 @@ private:
       if (!std::is_sorted(a->answer->begin(), a->answer->end())) return "ranks are out of order";
       for (const auto& b : all_) {
         const bool member = has(*a, *b);
-        // Who was killed has had the same answer, too. Whom an answer leaves out gets an error instead.
+        // A process that was killed has had the same answer, too. One that an answer leaves out gets an error instead.
         if (!apart(*a, *b) && member && b->answer && has(*b, *b) && a->answer != b->answer)
           return "there are two answers";
         if (member && !b->contributed) return "a process that never came is a member";

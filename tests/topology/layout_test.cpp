@@ -233,7 +233,7 @@ TEST_CASE("servers in groups, from the outside in") {
   CHECK(code_of([] { (void)layout::placed_in_groups({{0, 0, 0, 0}, {1, 0, 0}}); }) == errc::bad_config);
   CHECK(code_of([] { (void)layout::placed_in_groups({std::vector<int>(9, 0)}); }) == errc::bad_config);
 
-  // What parts nothing is left out: equal layouts are equal.
+  // Levels that part nothing are left out: equal layouts are equal.
   CHECK(layout::parse("1x2x4x1") == layout::grid(2, 4));
   CHECK(layout::parse("2x1x4x1") == layout::grid(2, 4));
   CHECK(layout::parse("2x1x3x4x1") == layout::parse("2x3x4x1"));
@@ -323,7 +323,7 @@ TEST_CASE("property: queries agree with their definition; texts and subsets keep
         const coordinates u = sub.of(static_cast<int>(a)), v = sub.of(static_cast<int>(b));
         CHECK((x <=> y) == (u <=> v));
         CHECK((x.server == y.server) == (u.server == v.server));
-        // Who shares the innermost group still does, and nobody is joined by more levels than before.
+        // Ranks that share the innermost group still do, and none is joined by more levels than before.
         int joined = 0, joined_before = 0;
         for (int level = 0; level < sub.outer_levels(); ++level)
           joined += sub.group_of_server(level, u.server) == sub.group_of_server(level, v.server);

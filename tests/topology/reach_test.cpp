@@ -68,7 +68,7 @@ TEST_CASE("processes of a host could share segments, hosts nothing") {
   CHECK(host.why_apart() == "ranks 0 and 2 are in different processes, which share no memory");
   CHECK_FALSE(host.routed());
 
-  // What a join has found is no model: nothing lies between but the network.
+  // A layout that a join has found is no model: nothing lies between but the network.
   const reach_map hosts{with_homes(layout::parse("2x2"), {{0, 0}, {0, 1}, {1, 2}, {1, 3}})};
   CHECK_FALSE(hosts.routed());
   CHECK(hosts.between(0, 1) == reach::segment);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is posted to NICs performs the score: of all built-in choreographies. And broken descriptors do not.
+// Descriptors that are posted to NICs perform the score: of all built-in choreographies. And broken descriptors do not.
 
 #include "protocols/offload/offload_compiler.hpp"
 
