@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "actors/rank/staging.hpp"
 
-#include <numeric>
-
 #include "actors/rank/operation.hpp"
 #include "memory/kernels/kernels.hpp"
+#include "protocols/in_place.hpp"
 
 namespace troupe::actors {
 
@@ -49,6 +48,16 @@ bool any_rank_may_need_copy(const plan& how, const call& what) {
 /// Its blocks come where other blocks lie.
 bool exchanges_blocks(const call& what) { return traits_of(what.what).v == v_counts::every_pair && !what.uniform; }
 
+/// As of the root of a call among several ranks: how many they are does not matter to the place.
+own_blocks own_blocks_of(const call& what, rank_t rank) {
+  own_blocks own{.inputs = input_blocks(what.what, 2, 0, 0).count,
+                 .outputs = output_blocks(what.what, 2, 0, 0).count,
+                 .own = static_cast<std::size_t>(rank),
+                 .count = what.count};
+  if (!what.uniform) own.counts = what.counts;
+  return own;
+}
+
 }  // namespace
 
 std::size_t input_elements(const call& what, int ranks, rank_t rank) {
@@ -63,19 +72,15 @@ std::size_t output_elements(const call& what, int ranks, rank_t rank) {
 bool input_is_larger(collective what) { return input_blocks(what, 2, 0, 0).count > output_blocks(what, 2, 0, 0).count; }
 
 std::size_t own_block_begin(const call& what, rank_t rank, std::span<const std::size_t> displacements) {
-  if (block_count(what.what, 2) == 1) return 0;
-  const auto own = static_cast<std::size_t>(rank);
-  if (!displacements.empty()) return displacements[own];
-  if (what.uniform) return own * what.count;
-  return std::accumulate(what.counts.begin(), what.counts.begin() + rank, std::size_t{0});
+  return block_count(what.what, 2) == 1 ? 0 : own_blocks_of(what, rank).own_begin(displacements);
 }
 
 bool lies_in_place(const call& what, rank_t rank, const call_buffers& m) {
   if (m.input == nullptr || m.output == nullptr) return false;
-  const bool larger_in = input_is_larger(what.what);
-  const std::size_t before = own_block_begin(what, rank, larger_in ? m.input_displacements : m.output_displacements);
-  const std::byte* const larger = as_bytes(larger_in ? m.input : m.output);
-  return larger + before * size_of(what.type) == as_bytes(larger_in ? m.output : m.input);
+  own_blocks own = own_blocks_of(what, rank);
+  own.input_displacements = m.input_displacements;
+  own.output_displacements = m.output_displacements;
+  return troupe::lies_in_place(own, m.input, m.output, size_of(what.type));
 }
 
 bool root_needs_copy(const plan& how, const call& what, rank_t rank, const call_buffers& memory) {

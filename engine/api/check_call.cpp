@@ -9,6 +9,7 @@
 #include "engine/world/communicator_state.hpp"
 #include "memory/error.hpp"
 #include "memory/kernels/kernels.hpp"
+#include "protocols/in_place.hpp"
 
 namespace troupe {
 
@@ -220,44 +221,26 @@ private:
                  : output_blocks(c_.what, static_cast<int>(ranks_), c_.root, rank_);
   }
 
-  static std::size_t first_of(const std::vector<std::size_t>& displacements) {
-    return displacements.empty() ? 0 : displacements[0];
-  }
-  bool has_shifts() const {
-    return d_.input != d_.output && first_of(d_.input_displacements) != first_of(d_.output_displacements);
-  }
-  /// A rank alone has one block, which lies somewhere in each buffer.
-  const std::byte* only_block(const region& out) const {
-    const std::size_t size = size_of(c_.type);
-    return out.begin + first_of(d_.output_displacements) * size - first_of(d_.input_displacements) * size;
-  }
-  /// Where the smaller buffer lies in the larger one when the call is in place.
-  const std::byte* expected_place(const region& out) const {
-    const int ins = blocks_of(true).count, outs = blocks_of(false).count;
-    const bool input_is_block = ins < outs;
-    if (ranks_ == 1 && has_shifts()) return only_block(out);
-    if (ins == outs || ins == 0 || outs == 0) return out.begin;
-    std::size_t before = 0;
-    const auto& displacements = input_is_block ? d_.output_displacements : d_.input_displacements;
-    const auto own = static_cast<std::size_t>(rank_);
-    if (!displacements.empty()) before = displacements[own];
-    else if (c_.uniform) before = own * c_.count;
-    else
-      for (std::size_t r = 0; r < own; ++r) before += c_.counts[r];
-    before *= size_of(c_.type);
-    // Both as the place that the input should have.
-    return input_is_block ? out.begin + before : out.begin - before;
+  bool lies_in_place() const {
+    own_blocks own{.inputs = blocks_of(true).count,
+                   .outputs = blocks_of(false).count,
+                   .own = static_cast<std::size_t>(rank_),
+                   .count = c_.count,
+                   .input_displacements = d_.input_displacements,
+                   .output_displacements = d_.output_displacements};
+    if (!c_.uniform) own.counts = c_.counts;
+    return troupe::lies_in_place(own, d_.input, d_.output, size_of(c_.type));
   }
 
   void check_overlap(const region& in, const region& out) {
     const bool all_ranks = agrees_on_place(c_.what, c_.uniform) && (c_.uniform || !has_empty_block(c_.counts));
     if (in.bytes == 0 && out.bytes == 0) return;  // whatever the pointers: nothing can be in place
     if (in.bytes == 0 || out.bytes == 0) {        // an exscan's first rank
-      c_.in_place = all_ranks && d_.input != nullptr && in.begin == expected_place(out);
+      c_.in_place = all_ranks && d_.input != nullptr && lies_in_place();
       return;
     }
     if (!in.overlaps(out)) return;
-    if (in.begin == expected_place(out)) {
+    if (lies_in_place()) {
       c_.in_place = all_ranks;
       // The input is written too, or its own block at least; blocks that share memory with that one would change.
       if (!d_.input_displacements.empty() && c_.what != collective::all_to_all)
@@ -356,34 +339,19 @@ private:
     return end;
   }
 
-  /// The input lies where that of a call in place does.
-  bool lies_in_place() const {
-    const auto* const in = static_cast<const std::byte*>(found_.input);
-    const auto* const out = static_cast<const std::byte*>(found_.output);
-    if (ranks_ == 1 && in != out) {
-      const auto begin = [&](const std::byte* at, std::span<const std::size_t> displacements) {
-        return at + (displacements.empty() ? 0 : displacements[0]) * size_of(found_.type);
-      };
-      return begin(in, found_.input_displacements) == begin(out, found_.output_displacements);
-    }
-    if (ins_ == outs_ || ins_ == 0 || outs_ == 0) return in == out;
-    const auto own = static_cast<std::size_t>(rank_);
-    const auto displacements = ins_ < outs_ ? found_.output_displacements : found_.input_displacements;
-    std::size_t before = 0;
-    if (!displacements.empty()) before = displacements[own];
-    else
-      for (std::size_t r = 0; r < own; ++r) before += found_.counts[r];
-    before *= size_of(found_.type);
-    return ins_ < outs_ ? in == out + before : out == in + before;
-  }
-
   /// False: the buffers overlap, and not as those of a call in place.
   bool find_place(std::size_t in_bytes, std::size_t out_bytes) {
     const region in{static_cast<const std::byte*>(found_.input), in_bytes},
         out{static_cast<const std::byte*>(found_.output), out_bytes};
     if (in.overlaps(out)) {
       found_.in_place = agrees_on_place(found_.what, false) && !has_empty_block(found_.counts);
-      return lies_in_place();
+      return lies_in_place({.inputs = ins_,
+                            .outputs = outs_,
+                            .own = static_cast<std::size_t>(rank_),
+                            .counts = found_.counts,
+                            .input_displacements = found_.input_displacements,
+                            .output_displacements = found_.output_displacements},
+                           found_.input, found_.output, size_of(found_.type));
     }
     found_.in_place = false;
     return true;
