@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Everything whose spelling depends on the version of CAF: 0.17 (Debian 12's) and 1.x. With caf_module.cpp, timer_clock.* and
-/// cmake/FindCAF.cmake it is the only place of the library that knows which one it is.
+/// Everything whose spelling depends on the version of CAF: 0.17 (Debian 12's) and 1.x. With its source, and cmake/FindCAF.cmake, it is the
+/// only place of the library that knows which one it is.
 ///
 ///  here                                       0.17                                    1.x
 ///  TROUPE_BEGIN_MESSAGES … TROUPE_END_…       CAF_ALLOW_UNSAFE_MESSAGE_TYPE           and a type id block, registered when loaded
@@ -11,6 +11,7 @@
 ///  on_down, on_exit_message                   set_down_handler, set_exit_handler      the same; before on_exit()
 ///  execution_context, job                     execution_unit, resumable               scheduler, resumable
 ///  make_actor_system                          a module of the configuration           custom set-up of the system
+///  scheduled_clock                            timeouts, messages; one override each   actions
 ///
 /// Deliberately includes only the core of CAF that declares names: a translation unit that spawns actors includes
 /// <caf/event_based_actor.hpp> or <caf/stateful_actor.hpp> itself, because each costs seconds to compile.
@@ -39,16 +40,20 @@
 // 1.x says CAF_VERSION_MAJOR, and its CAF_VERSION is no number to compare with.
 #if !defined(CAF_VERSION_MAJOR) && CAF_VERSION >= 1700 && CAF_VERSION < 1800
 #define TROUPE_CAF_0 1
+#include <caf/detail/simple_actor_clock.hpp>
 #include <caf/execution_unit.hpp>
 #elif defined(CAF_VERSION_MAJOR) && CAF_VERSION_MAJOR == 1
 #define TROUPE_CAF_0 0
 #include <caf/abstract_actor.hpp>
+#include <caf/action.hpp>
 #include <caf/actor_cast.hpp>
 #include <caf/actor_clock.hpp>
 #include <caf/anon_mail.hpp>
+#include <caf/disposable.hpp>
 #include <caf/init_global_meta_objects.hpp>
 #include <caf/scheduler.hpp>
 #include <caf/type_id.hpp>
+#include <map>
 #else
 #error "Troupe is written for CAF 0.17 and 1.x"
 #endif
@@ -191,6 +196,107 @@ void on_exit_message(Self& self, Callback callback) {
 }
 #pragma GCC diagnostic pop
 
+// -- clocks -----------------------------------------------------------------------------------------------------------
+
+/// A clock of an actor system: what CAF wants to be scheduled, which `Clock`, the class that derives from it, locks and delivers. `Clock` has
+///   add(due, f)   calls f(), which keeps an entry for that time
+///   remove(f)     calls f(), which drops some
+///   drop_all()    as CAF's cancel_all()
+/// Not synchronised.
+#if TROUPE_CAF_0
+template <class Clock>
+class scheduled_clock : public caf::detail::simple_actor_clock {
+public:
+  using entry = unique_delayed_event_ptr;
+
+  void set_ordinary_timeout(time_point t, caf::abstract_actor* self, caf::atom_value type, std::uint64_t id) override {
+    derived().add(t, [&] { simple_actor_clock::set_ordinary_timeout(t, self, type, id); });
+  }
+  void set_multi_timeout(time_point t, caf::abstract_actor* self, caf::atom_value type, std::uint64_t id) override {
+    derived().add(t, [&] { simple_actor_clock::set_multi_timeout(t, self, type, id); });
+  }
+  void set_request_timeout(time_point t, caf::abstract_actor* self, caf::message_id id) override {
+    derived().add(t, [&] { simple_actor_clock::set_request_timeout(t, self, id); });
+  }
+  void schedule_message(time_point t, caf::strong_actor_ptr receiver, caf::mailbox_element_ptr content) override {
+    derived().add(t, [&] { simple_actor_clock::schedule_message(t, std::move(receiver), std::move(content)); });
+  }
+  void schedule_message(time_point t, caf::group target, caf::strong_actor_ptr sender, caf::message content) override {
+    derived().add(
+        t, [&] { simple_actor_clock::schedule_message(t, std::move(target), std::move(sender), std::move(content)); });
+  }
+  void cancel_ordinary_timeout(caf::abstract_actor* self, caf::atom_value type) override {
+    derived().remove([&] { simple_actor_clock::cancel_ordinary_timeout(self, type); });
+  }
+  void cancel_request_timeout(caf::abstract_actor* self, caf::message_id id) override {
+    derived().remove([&] { simple_actor_clock::cancel_request_timeout(self, id); });
+  }
+  /// Every actor that ends comes here.
+  void cancel_timeouts(caf::abstract_actor* self) override {
+    derived().remove([&] { simple_actor_clock::cancel_timeouts(self); });
+  }
+  void cancel_all() override { derived().drop_all(); }
+
+protected:
+  std::size_t entries() const { return schedule_.size(); }
+  /// Without those that were cancelled.
+  std::size_t live_entries() const { return schedule_.size(); }
+  bool has_entries() const { return !schedule_.empty(); }
+  /// @pre there are some
+  time_point first_due() const { return schedule_.begin()->first; }
+  /// @pre there are some
+  entry take_first() {
+    const auto first = schedule_.begin();
+    if (first->second->backlink != actor_lookup_.end()) actor_lookup_.erase(first->second->backlink);
+    entry taken = std::move(first->second);
+    schedule_.erase(first);
+    return taken;
+  }
+  void perform(entry& what) { ship(*what); }
+  /// All of them: an entry may hold the last reference to an actor, and is better destroyed outside a lock.
+  schedule_map take_all() {
+    actor_lookup_.clear();
+    return std::exchange(schedule_, {});
+  }
+
+private:
+  Clock& derived() { return static_cast<Clock&>(*this); }
+};
+#else
+template <class Clock>
+class scheduled_clock : public caf::actor_clock {
+public:
+  using entry = caf::action;
+
+  using caf::actor_clock::schedule;
+  caf::disposable schedule(time_point t, caf::action what) override {
+    static_cast<Clock&>(*this).add(t, [&] { schedule_.emplace(t, what); });
+    return std::move(what).as_disposable();
+  }
+
+protected:
+  /// With those that were disposed of: they are forgotten when they are due.
+  std::size_t entries() const { return schedule_.size(); }
+  std::size_t live_entries() const {
+    std::size_t live = 0;
+    for (const auto& [due, what] : schedule_) live += what.disposed() ? 0 : 1;
+    return live;
+  }
+  bool has_entries() const { return !schedule_.empty(); }
+  time_point first_due() const { return schedule_.begin()->first; }
+  entry take_first() {
+    entry taken = std::move(schedule_.begin()->second);
+    schedule_.erase(schedule_.begin());
+    return taken;
+  }
+  void perform(entry& what) { what.run(); }
+  std::multimap<time_point, caf::action> take_all() { return std::exchange(schedule_, {}); }
+
+private:
+  std::multimap<time_point, caf::action> schedule_;
+};
+#endif
+
 // -- the scheduler's side ---------------------------------------------------------------------------------------------
 
 /// The same, for the schedulers of this project to derive from.
@@ -256,7 +362,7 @@ public:
   virtual void stop() = 0;
 };
 
-/// Null: CAF's own. caf_module.cpp.
+/// Null: CAF's own.
 hosted_scheduler* hosted_scheduler_of(caf::actor_system& system);
 /// An actor system that runs on what `make` returns. `config` must outlive it.
 caf::actor_system make_actor_system(caf::actor_system_config& config,

@@ -77,9 +77,9 @@ done
 report "CAF is for actors/caf and actors/virtual, their tests and benchmark, and examples/05_* only" \
   < <(includes 'caf/' "${layers[@]}" tests bench examples | grep -vE "$caf_users")
 
-report "which version of CAF it is only actors/caf/caf_compat.hpp, caf_module.cpp and timer_clock.* know" < <(
+report "which version of CAF it is only actors/caf/caf_compat.* know" < <(
   search 'TROUPE_CAF_0|CAF_VERSION' "${layers[@]}" bench examples |
-    grep -vE '^actors/caf/(caf_compat\.hpp|caf_module\.cpp|timer_clock\.[ch]pp):')
+    grep -vE '^actors/caf/caf_compat\.[ch]pp:')
 
 report "protocols/ knows no thread, clock or system call" < <(
   includes '(thread|condition_variable|future|semaphore|latch|barrier|stop_token|ctime|time\.h|unistd\.h|fcntl\.h|sys/)' protocols
