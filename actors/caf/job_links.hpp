@@ -167,7 +167,7 @@ private:
   std::unordered_map<communicator_id, std::weak_ptr<communicator_actors>> communicators_;
   early_frames<early_frame> early_;
   std::map<std::uint32_t, std::string> lost_;  ///< how, by process
-  int turned_away_ = 0;                        ///< how many were; of the reader the mesh
+  int turned_away_ = 0;                        ///< how many were; the thread that reads the mesh has it
   shrink_agreements agreements_;
   std::map<std::pair<communicator_id, std::uint64_t>, survivors_told> told_;  ///< who hears the answer
   given_up_places given_up_;
