@@ -138,6 +138,12 @@ inline constexpr datatype type_of = detail::carried<B>.type;
 template <class B, class Other>
 concept same_objects = buffer<B> && buffer<Other> && std::same_as<item_of<B>, item_of<Other>>;
 
+// Sentences of compilers are in refusals.hpp; these two are said here, too. They end with communicator.hpp.
+#define TROUPE_SENTENCE_no_reduction                                                                                   \
+  "troupe: objects of this type do not reduce; integers of 1, 4 and 8 bytes, char, float, double, floats of 2 bytes "  \
+  "and 1, bool, std::byte and std::complex do"
+#define TROUPE_SENTENCE_no_function "troupe: a function of one's own reduces objects that travel as one element each"
+
 // -- what reduces -----------------------------------------------------------------------------------------------------
 
 /// A promise that f(a, b) equals f(b, a), so that any order of ranks will do: comm.all_reduce(v, troupe::commutative(f)).
@@ -243,8 +249,7 @@ std::uint64_t type_mark_of() {
 /// A function, or a pointer to one, is the context itself; of one without state there is none.
 template <class T, class F>
 op op_of(const F& function) {
-  static_assert(carriage_of<T>().width == 1,
-                "troupe: a function of one's own reduces objects that travel as one element each");
+  static_assert(carriage_of<T>().width == 1, TROUPE_SENTENCE_no_function);
   constexpr op_kind kind = known_kind<F, T>();
   if constexpr (kind != op_kind::user) {
     return make_op(kind);
@@ -278,10 +283,7 @@ template <class T>
 class reduction {
 public:
   reduction(const op& what) : what_(what) {
-    static_assert(
-        detail::carriage_of<T>().reduces != detail::arithmetic::none,
-        "troupe: objects of this type do not reduce; integers of 1, 4 and 8 bytes, char, float, double, floats "
-        "of 2 bytes and 1, bool, std::byte and std::complex do");
+    static_assert(detail::carriage_of<T>().reduces != detail::arithmetic::none, TROUPE_SENTENCE_no_reduction);
     detail::require_reduces(detail::carriage_of<T>().reduces, what);
   }
   template <detail::reduction_function<T> F>
@@ -312,16 +314,6 @@ constexpr bool is_temporary_function() {
   }
 }
 
-/// Nothing: for sentences about arguments that nothing takes.
-template <class...>
-inline constexpr bool never = false;
-template <class A>
-inline constexpr bool is_range_of_others = std::ranges::range<A> && !range_of_objects<A>;
-/// The first argument is always a buffer.
-template <class First = int, class...>
-inline constexpr bool begins_with_other_object =
-    std::is_class_v<std::remove_cvref_t<First>> && !std::ranges::range<First> && !single_object<First>;
-
 template <class... A>
 inline constexpr bool outlive_call = true;
 template <class First, class... Others>
@@ -335,59 +327,5 @@ inline constexpr bool outlive_call<First, Others...> =
 /// function with a state that ends with the call's expression.
 template <class... Arguments>
 concept outlives_call = detail::outlive_call<Arguments...>;
-
-namespace detail {
-
-template <class Result, class... A>
-Result refused() {
-  if constexpr ((is_range_of_others<A> || ...) || begins_with_other_object<A...>)
-    static_assert(never<A...>,
-                  "troupe: ranges are contiguous (std::vector, std::array, std::span, C array; not std::list or "
-                  "std::vector<bool>), and their objects trivially copyable and no pointers; so is a single object "
-                  "(std::pair and std::tuple are not)");
-  else
-    static_assert(
-        never<A...>,
-        "troupe: no form takes these arguments (engine/api/range_calls.hpp, calls.hpp); input and output hold "
-        "the same type, an output is not const, what reduces is an op or a function of two objects, and counts "
-        "of blocks are a troupe::block_list");
-  return {};
-}
-
-template <class Result, class... A>
-Result refused_without_rank() {
-  static_assert(
-      never<A...>,
-      "troupe: a rank is missing behind these arguments: the root of the collective, or whom a message goes to "
-      "or comes from; a reduce names its operation before it");
-  return {};
-}
-
-/// For an exception specification, which is looked at before the compiler says what is wrong with an argument that has no type.
-template <class First>
-constexpr bool refused_in_braces() {
-  static_assert(
-      never<First>,
-      "troupe: options in braces are .deadline (with a unit: 1s), .level, .choreography, .protocol, .tag and "
-      ".agreement, in this order; counts of blocks are troupe::block_list{{1, 2, 3}}; of an overloaded function, such "
-      "as std::max<float>, a lambda says which one");
-  return true;
-}
-/// What a call begins with if no form takes one of its arguments that have no type: a list in braces, or the name of several functions. Any form that
-/// takes the call is a better match. Without this one the compiler would list them all.
-struct anything {
-  template <class First>
-  anything(const First&) noexcept(refused_in_braces<First>());
-};
-
-template <class Result, class... A>
-Result refused_as_temporary() {
-  static_assert(never<A...>,
-                "troupe: an operation that outlives its call takes no temporary that owns what it refers to: name the "
-                "range, object or function, or pass a std::span");
-  return {};
-}
-
-}  // namespace detail
 
 }  // namespace troupe

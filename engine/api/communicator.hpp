@@ -16,6 +16,7 @@
 #include "engine/api/partitioned.hpp"
 #include "engine/api/persistent.hpp"
 #include "engine/api/range_calls.hpp"
+#include "engine/api/refusals.hpp"
 #include "engine/api/request.hpp"
 #include "memory/error.hpp"
 #include "memory/export.hpp"
@@ -94,197 +95,163 @@ public:
   // -- collectives ----------------------------------------------------------------------------------------------------
 
 // Each form once for any arguments, and once for each number of arguments before options that are written in braces:
-// all_reduce(data, sum, {.deadline = 1s}). Those with "..." are never defined: they refuse what no other form takes, in one sentence.
-#define TROUPE_LIST(...) __VA_ARGS__
-#define TROUPE_FORMS(NAME, TYPES, PARAMETERS, ARGUMENTS)                                                               \
-  template <TROUPE_LIST TYPES>                                                                                         \
-  void NAME(TROUPE_LIST PARAMETERS) {                                                                                  \
-    run(said_##NAME(TROUPE_LIST ARGUMENTS));                                                                           \
-  }                                                                                                                    \
-  template <TROUPE_LIST TYPES>                                                                                         \
-  [[nodiscard]] request NAME##_async(TROUPE_LIST PARAMETERS) {                                                         \
-    return start(lasting_##NAME(TROUPE_LIST ARGUMENTS));                                                               \
-  }                                                                                                                    \
-  template <TROUPE_LIST TYPES>                                                                                         \
-  request NAME##_async(group& in, TROUPE_LIST PARAMETERS) {                                                            \
-    return join(in, lasting_##NAME(TROUPE_LIST ARGUMENTS));                                                            \
-  }                                                                                                                    \
-  template <TROUPE_LIST TYPES>                                                                                         \
-  [[nodiscard]] persistent NAME##_init(TROUPE_LIST PARAMETERS) {                                                       \
-    return prepare(lasting_##NAME(TROUPE_LIST ARGUMENTS));                                                             \
-  }
-#define TROUPE_PARTITIONED(NAME, TYPES, PARAMETERS, ARGUMENTS)                                                         \
-  template <TROUPE_LIST TYPES>                                                                                         \
-  [[nodiscard]] partitioned NAME##_init(TROUPE_LIST PARAMETERS, partitions how, call_options o = {}) {                 \
-    return prepare(lasting_##NAME(TROUPE_LIST ARGUMENTS, std::move(o)), how);                                          \
-  }
-#define TROUPE_FORMS_OF(NAME)                                                                                          \
-private:                                                                                                               \
-  template <class... A>                                                                                                \
-  static call_description described_##NAME(A&&... a) {                                                                 \
-    if constexpr (requires { calls::NAME(std::forward<A>(a)...); }) return calls::NAME(std::forward<A>(a)...);         \
-    else if constexpr (                                                                                                \
-        requires { calls::NAME(std::forward<A>(a)..., rank_t{}); } ||                                                  \
-        requires { calls::NAME(std::forward<A>(a)..., sum, rank_t{}); })                                               \
-      return detail::refused_without_rank<call_description, A...>();                                                   \
-    else return detail::refused<call_description, A...>();                                                             \
-  }                                                                                                                    \
-  template <class... A>                                                                                                \
-  static call_description lasting_##NAME(A&&... a) {                                                                   \
-    if constexpr (outlives_call<A...>) return described_##NAME(std::forward<A>(a)...);                                 \
-    else return detail::refused_as_temporary<call_description, A...>();                                                \
-  }                                                                                                                    \
-                                                                                                                       \
-public:                                                                                                                \
-  template <class... A>                                                                                                \
-  void NAME(A&&... a) {                                                                                                \
-    run(said_##NAME(std::forward<A>(a)...));                                                                           \
-  }                                                                                                                    \
-  template <class... A>                                                                                                \
-  [[nodiscard]] request NAME##_async(A&&... a) {                                                                       \
-    return start(lasting_##NAME(std::forward<A>(a)...));                                                               \
-  }                                                                                                                    \
-  template <class... A>                                                                                                \
-  request NAME##_async(group& in, A&&... a) {                                                                          \
-    return join(in, lasting_##NAME(std::forward<A>(a)...));                                                            \
-  }                                                                                                                    \
-  template <class... A>                                                                                                \
-  [[nodiscard]] persistent NAME##_init(A&&... a) {                                                                     \
-    return prepare(lasting_##NAME(std::forward<A>(a)...));                                                             \
-  }                                                                                                                    \
-  template <class = void>                                                                                              \
-  void NAME(detail::anything, ...);                                                                                    \
-  template <class = void>                                                                                              \
-  request NAME##_async(detail::anything, ...);                                                                         \
-  template <class = void>                                                                                              \
-  persistent NAME##_init(detail::anything, ...);                                                                       \
-  TROUPE_FORMS(NAME, (class A0), (A0 && a0, call_options o), (std::forward<A0>(a0), std::move(o)))                     \
-  TROUPE_FORMS(NAME, (class A0, class A1), (A0 && a0, A1 && a1, call_options o),                                       \
-               (std::forward<A0>(a0), std::forward<A1>(a1), std::move(o)))                                             \
-  TROUPE_FORMS(NAME, (class A0, class A1, class A2), (A0 && a0, A1 && a1, A2 && a2, call_options o),                   \
-               (std::forward<A0>(a0), std::forward<A1>(a1), std::forward<A2>(a2), std::move(o)))                       \
-  TROUPE_FORMS(NAME, (class A0, class A1, class A2, class A3),                                                         \
-               (A0 && a0, A1 && a1, A2 && a2, A3 && a3, call_options o),                                               \
-               (std::forward<A0>(a0), std::forward<A1>(a1), std::forward<A2>(a2), std::forward<A3>(a3), std::move(o))) \
-  TROUPE_FORMS(NAME, (class A0, class A1, class A2, class A3, class A4),                                               \
-               (A0 && a0, A1 && a1, A2 && a2, A3 && a3, A4 && a4, call_options o),                                     \
-               (std::forward<A0>(a0), std::forward<A1>(a1), std::forward<A2>(a2), std::forward<A3>(a3),                \
-                std::forward<A4>(a4), std::move(o)))                                                                   \
-  TROUPE_FORMS(NAME, (class A0, class A1, class A2, class A3, class A4, class A5),                                     \
-               (A0 && a0, A1 && a1, A2 && a2, A3 && a3, A4 && a4, A5 && a5, call_options o),                           \
-               (std::forward<A0>(a0), std::forward<A1>(a1), std::forward<A2>(a2), std::forward<A3>(a3),                \
-                std::forward<A4>(a4), std::forward<A5>(a5), std::move(o)))                                             \
-  TROUPE_PARTITIONED(NAME, (class A0), (A0 && a0), (std::forward<A0>(a0)))                                             \
-  TROUPE_PARTITIONED(NAME, (class A0, class A1), (A0 && a0, A1 && a1), (std::forward<A0>(a0), std::forward<A1>(a1)))   \
-  TROUPE_PARTITIONED(NAME, (class A0, class A1, class A2), (A0 && a0, A1 && a1, A2 && a2),                             \
-                     (std::forward<A0>(a0), std::forward<A1>(a1), std::forward<A2>(a2)))                               \
-  TROUPE_PARTITIONED(NAME, (class A0, class A1, class A2, class A3), (A0 && a0, A1 && a1, A2 && a2, A3 && a3),         \
-                     (std::forward<A0>(a0), std::forward<A1>(a1), std::forward<A2>(a2), std::forward<A3>(a3)))         \
-  TROUPE_PARTITIONED(                                                                                                  \
-      NAME, (class A0, class A1, class A2, class A3, class A4), (A0 && a0, A1 && a1, A2 && a2, A3 && a3, A4 && a4),    \
-      (std::forward<A0>(a0), std::forward<A1>(a1), std::forward<A2>(a2), std::forward<A3>(a3), std::forward<A4>(a4)))  \
-  TROUPE_PARTITIONED(NAME, (class A0, class A1, class A2, class A3, class A4, class A5),                               \
-                     (A0 && a0, A1 && a1, A2 && a2, A3 && a3, A4 && a4, A5 && a5),                                     \
-                     (std::forward<A0>(a0), std::forward<A1>(a1), std::forward<A2>(a2), std::forward<A3>(a3),          \
-                      std::forward<A4>(a4), std::forward<A5>(a5)))
-
-#define TROUPE_COLLECTIVE(NAME)                                                                                        \
-private:                                                                                                               \
-  template <class... A>                                                                                                \
-  static auto said_##NAME(A&&... a) {                                                                                  \
-    if constexpr (requires { calls::NAME(std::forward<A>(a)...); }) return calls::NAME(std::forward<A>(a)...);         \
-    else return described_##NAME(std::forward<A>(a)...);                                                               \
-  }                                                                                                                    \
-  TROUPE_FORMS_OF(NAME)
-// A blocking send or receive needs no description, if its arguments are none that are refused.
-#define TROUPE_MESSAGE(NAME, WORDS)                                                                                    \
-private:                                                                                                               \
-  template <class... A>                                                                                                \
-  static auto said_##NAME(A&&... a) {                                                                                  \
-    if constexpr (requires { detail::WORDS(std::forward<A>(a)...); }) return detail::WORDS(std::forward<A>(a)...);     \
-    else return described_##NAME(std::forward<A>(a)...);                                                               \
-  }                                                                                                                    \
-  TROUPE_FORMS_OF(NAME)
-// An int is a count, too: it is converted here, where its caller could not silence the warning.
+// all_reduce(data, sum, {.deadline = 1s}).
+#define TROUPE_JOINED(A, B) A##B
+#define TROUPE_JOIN(A, B) TROUPE_JOINED(A, B)
+#define TROUPE_SAYS(WHY, ...) (__VA_ARGS__) == detail::refusal::WHY, TROUPE_SENTENCE_##WHY, "error"
+#define TROUPE_NOW(WHY) TROUPE_SAYS(WHY, TROUPE_JOIN(refusal_, TROUPE_NAME) < TROUPE_ALL_GIVEN > (false))
+#define TROUPE_LATER(WHY) TROUPE_SAYS(WHY, TROUPE_JOIN(refusal_, TROUPE_NAME) < TROUPE_ALL_GIVEN > (true))
+#define TROUPE_IN_BRACES true, TROUPE_SENTENCE_in_braces, "error"
+// An int is a count, too: it is converted here, where its caller could not silence the warning. GCC does not know the attribute by which clang
+// says what is refused.
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wsign-conversion"
-  TROUPE_COLLECTIVE(all_reduce)
-  TROUPE_COLLECTIVE(all_gather)
-  TROUPE_COLLECTIVE(all_gather_v)
-  TROUPE_COLLECTIVE(reduce_scatter)
-  TROUPE_COLLECTIVE(reduce_scatter_v)
-  TROUPE_COLLECTIVE(broadcast)
-  TROUPE_COLLECTIVE(reduce)
-  TROUPE_COLLECTIVE(gather)
-  TROUPE_COLLECTIVE(gather_v)
-  TROUPE_COLLECTIVE(scatter)
-  TROUPE_COLLECTIVE(scatter_v)
-  TROUPE_COLLECTIVE(all_to_all)
-  TROUPE_COLLECTIVE(all_to_all_v)
-  TROUPE_COLLECTIVE(barrier)
-  TROUPE_COLLECTIVE(scan)
-  TROUPE_COLLECTIVE(exscan)
-  TROUPE_MESSAGE(send, outgoing)
-  TROUPE_MESSAGE(recv, incoming)
-#pragma GCC diagnostic pop
+#ifdef __clang__
+#pragma GCC diagnostic ignored "-Wgcc-compat"
+#else
+#pragma GCC diagnostic ignored "-Wattributes"
+#endif
+#define TROUPE_NAME all_reduce
+#define TROUPE_REDUCES
+#include "engine/api/collective_forms.inc"
+#define TROUPE_NAME all_gather
+#include "engine/api/collective_forms.inc"
+#define TROUPE_NAME all_gather_v
+#include "engine/api/collective_forms.inc"
+#define TROUPE_NAME reduce_scatter
+#define TROUPE_REDUCES
+#include "engine/api/collective_forms.inc"
+#define TROUPE_NAME reduce_scatter_v
+#define TROUPE_REDUCES
+#include "engine/api/collective_forms.inc"
+#define TROUPE_NAME broadcast
+#include "engine/api/collective_forms.inc"
+#define TROUPE_NAME reduce
+#define TROUPE_REDUCES
+#include "engine/api/collective_forms.inc"
+#define TROUPE_NAME gather
+#include "engine/api/collective_forms.inc"
+#define TROUPE_NAME gather_v
+#include "engine/api/collective_forms.inc"
+#define TROUPE_NAME scatter
+#include "engine/api/collective_forms.inc"
+#define TROUPE_NAME scatter_v
+#include "engine/api/collective_forms.inc"
+#define TROUPE_NAME all_to_all
+#include "engine/api/collective_forms.inc"
+#define TROUPE_NAME all_to_all_v
+#include "engine/api/collective_forms.inc"
+#define TROUPE_NAME barrier
+#include "engine/api/collective_forms.inc"
+#define TROUPE_NAME scan
+#define TROUPE_REDUCES
+#include "engine/api/collective_forms.inc"
+#define TROUPE_NAME exscan
+#define TROUPE_REDUCES
+#include "engine/api/collective_forms.inc"
+#define TROUPE_NAME send
+#define TROUPE_WORDS outgoing
+#include "engine/api/collective_forms.inc"
+#define TROUPE_NAME recv
+#define TROUPE_WORDS incoming
+#include "engine/api/collective_forms.inc"
   void barrier(call_options o) { run(calls::barrier(std::move(o))); }
   [[nodiscard]] request barrier_async(call_options o) { return start(calls::barrier(std::move(o))); }
   request barrier_async(group& in, call_options o) { return join(in, calls::barrier(std::move(o))); }
   [[nodiscard]] persistent barrier_init(call_options o) { return prepare(calls::barrier(std::move(o))); }
-#undef TROUPE_COLLECTIVE
-#undef TROUPE_MESSAGE
-#undef TROUPE_FORMS_OF
-#undef TROUPE_FORMS
-#undef TROUPE_PARTITIONED
-#undef TROUPE_LIST
 
+private:
+  /// Of a send and a receive at once.
+  template <class S, class R>
+  static constexpr detail::refusal refusal_of_pair(bool lasts) {
+    if (lasts && !(outlives_call<S> && outlives_call<R>)) return detail::refusal::temporary;
+    return buffer<S> && output_buffer<R> ? detail::refusal::none : detail::refusal_of<S, R>();
+  }
+
+public:
   /// Sends to one rank and receives from another at once. The ranges may be of different sizes, and must not overlap
   /// (errc::buffers_overlap).
   template <class S, class R>
-  void send_recv(S&& out, rank_t to, R&& in, rank_t from, call_options options = {}) {
+  __attribute__((diagnose_if(TROUPE_SAYS(no_range, refusal_of_pair<S, R>(false))),
+                 diagnose_if(TROUPE_SAYS(no_form, refusal_of_pair<S, R>(false))))) void
+  send_recv(S&& out, rank_t to, R&& in, rank_t from, call_options options = {}) {
     if constexpr (buffer<S> && output_buffer<R>)
       exchange(detail::incoming(std::forward<R>(in), from, options),
                detail::outgoing(std::forward<S>(out), to, options));
-    else detail::refused<call_description, S, R>();
+    else detail::refused<refusal_of_pair<S, R>(false), call_description, S, R>();
   }
 
   /// The same with one range for both: what it held is sent, and what is received replaces it. Cost: a copy of what is sent.
   template <class B>
-  void send_recv_replace(B&& data, rank_t to, rank_t from, call_options options = {}) {
+  __attribute__((diagnose_if(TROUPE_SAYS(no_range, refusal_of_pair<B, B>(false))),
+                 diagnose_if(TROUPE_SAYS(no_form, refusal_of_pair<B, B>(false))))) void
+  send_recv_replace(B&& data, rank_t to, rank_t from, call_options options = {}) {
     if constexpr (output_buffer<B>) replace(calls::recv(data, from, options), calls::send(data, to, options));
-    else detail::refused<call_description, B>();
+    else detail::refused<refusal_of_pair<B, B>(false), call_description, B>();
   }
 
   /// The other forms of both, as of a collective. A replacing one copies its message when it begins.
   template <class S, class R>
-  [[nodiscard]] request send_recv_async(S&& out, rank_t to, R&& in, rank_t from, call_options options = {}) {
+  [[nodiscard]] __attribute__((diagnose_if(TROUPE_SAYS(temporary, refusal_of_pair<S, R>(true))),
+                               diagnose_if(TROUPE_SAYS(no_range, refusal_of_pair<S, R>(true))),
+                               diagnose_if(TROUPE_SAYS(no_form, refusal_of_pair<S, R>(true))))) request
+  send_recv_async(S&& out, rank_t to, R&& in, rank_t from, call_options options = {}) {
     return start_exchange(lasting_recv(std::forward<R>(in), from, options),
                           lasting_send(std::forward<S>(out), to, options), false);
   }
   template <class S, class R>
-  request send_recv_async(group& all, S&& out, rank_t to, R&& in, rank_t from, call_options options = {}) {
+  __attribute__((diagnose_if(TROUPE_SAYS(temporary, refusal_of_pair<S, R>(true))),
+                 diagnose_if(TROUPE_SAYS(no_range, refusal_of_pair<S, R>(true))),
+                 diagnose_if(TROUPE_SAYS(no_form, refusal_of_pair<S, R>(true))))) request
+  send_recv_async(group& all, S&& out, rank_t to, R&& in, rank_t from, call_options options = {}) {
     return join_exchange(all, lasting_recv(std::forward<R>(in), from, options),
                          lasting_send(std::forward<S>(out), to, options), false);
   }
   template <class S, class R>
-  [[nodiscard]] persistent send_recv_init(S&& out, rank_t to, R&& in, rank_t from, call_options options = {}) {
+  [[nodiscard]] __attribute__((diagnose_if(TROUPE_SAYS(temporary, refusal_of_pair<S, R>(true))),
+                               diagnose_if(TROUPE_SAYS(no_range, refusal_of_pair<S, R>(true))),
+                               diagnose_if(TROUPE_SAYS(no_form, refusal_of_pair<S, R>(true))))) persistent
+  send_recv_init(S&& out, rank_t to, R&& in, rank_t from, call_options options = {}) {
     return prepare_exchange(lasting_recv(std::forward<R>(in), from, options),
                             lasting_send(std::forward<S>(out), to, options), false);
   }
   template <class B>
-  [[nodiscard]] request send_recv_replace_async(B&& data, rank_t to, rank_t from, call_options options = {}) {
+  [[nodiscard]] __attribute__((diagnose_if(TROUPE_SAYS(temporary, refusal_of_pair<B, B>(true))),
+                               diagnose_if(TROUPE_SAYS(no_range, refusal_of_pair<B, B>(true))),
+                               diagnose_if(TROUPE_SAYS(no_form, refusal_of_pair<B, B>(true))))) request
+  send_recv_replace_async(B&& data, rank_t to, rank_t from, call_options options = {}) {
     return start_exchange(lasting_recv(std::forward<B>(data), from, options), described_send(data, to, options), true);
   }
   template <class B>
-  request send_recv_replace_async(group& all, B&& data, rank_t to, rank_t from, call_options options = {}) {
+  __attribute__((diagnose_if(TROUPE_SAYS(temporary, refusal_of_pair<B, B>(true))),
+                 diagnose_if(TROUPE_SAYS(no_range, refusal_of_pair<B, B>(true))),
+                 diagnose_if(TROUPE_SAYS(no_form, refusal_of_pair<B, B>(true))))) request
+  send_recv_replace_async(group& all, B&& data, rank_t to, rank_t from, call_options options = {}) {
     return join_exchange(all, lasting_recv(std::forward<B>(data), from, options), described_send(data, to, options),
                          true);
   }
   template <class B>
-  [[nodiscard]] persistent send_recv_replace_init(B&& data, rank_t to, rank_t from, call_options options = {}) {
+  [[nodiscard]] __attribute__((diagnose_if(TROUPE_SAYS(temporary, refusal_of_pair<B, B>(true))),
+                               diagnose_if(TROUPE_SAYS(no_range, refusal_of_pair<B, B>(true))),
+                               diagnose_if(TROUPE_SAYS(no_form, refusal_of_pair<B, B>(true))))) persistent
+  send_recv_replace_init(B&& data, rank_t to, rank_t from, call_options options = {}) {
     return prepare_exchange(lasting_recv(std::forward<B>(data), from, options), described_send(data, to, options),
                             true);
   }
+#pragma GCC diagnostic pop
+#undef TROUPE_JOINED
+#undef TROUPE_JOIN
+#undef TROUPE_SAYS
+#undef TROUPE_NOW
+#undef TROUPE_LATER
+#undef TROUPE_IN_BRACES
+#undef TROUPE_SENTENCE_temporary
+#undef TROUPE_SENTENCE_no_range
+#undef TROUPE_SENTENCE_no_form
+#undef TROUPE_SENTENCE_without_rank
+#undef TROUPE_SENTENCE_no_reduction
+#undef TROUPE_SENTENCE_no_function
+#undef TROUPE_SENTENCE_in_braces
 
   /// Waits for an operation of this rank, and tells how it ended on every rank. A collective call of its own: all ranks ask about the same
   /// operation, in the order of their other calls, whatever they got. The membership decides once, so every rank that lives gets the same

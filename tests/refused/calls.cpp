@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls that do not compile. tests/checks/refused.sh compiles this file once for each CASE and looks for the sentence behind it.
+// Calls that do not compile. tests/checks/refused.sh compiles this file once for each CASE and looks for the sentence behind it. What the language
+// says of an argument in braces, or of a name, comes after it with GCC.
 #include <algorithm>
 #include <chrono>
 #include <list>
@@ -85,5 +86,29 @@ void call(troupe::communicator& comm, std::vector<float>& in, std::vector<float>
   comm.reduce(in);  // a reduce names its operation before it
 #elif CASE == 27
   comm.send(in);  // a rank is missing behind these arguments
+#elif CASE == 28
+  static_cast<void>(comm.all_gather_init(std::vector<float>(3), out));  // no temporary that owns what it refers to
+#elif CASE == 29
+  static_cast<void>(comm.reduce_scatter_async(
+      std::vector<float>(3), out, {.deadline = std::chrono::seconds{1}}));  // no temporary that owns what it refers to
+#elif CASE == 30
+  static_cast<void>(comm.all_gather_init(in, std::vector<float>(9),
+                                         troupe::partitions(3)));  // no temporary that owns what it refers to
+#elif CASE == 31
+  static_cast<void>(comm.send_async(std::vector<float>(3), 1));  // no temporary that owns what it refers to
+#elif CASE == 32
+  static_cast<void>(comm.send_recv_async(std::vector<float>(3), 1, in, 1));  // no temporary that owns what it refers to
+#elif CASE == 33
+  static_cast<void>(comm.broadcast_async(in));  // a rank is missing behind these arguments
+#elif CASE == 34
+  static_cast<void>(comm.scatter_init(in, out));  // a rank is missing behind these arguments
+#elif CASE == 35
+  static_cast<void>(comm.gather_v_async(in, out, {1, 2},
+                                        0));  // counts of blocks are troupe::block_list{{1, 2, 3}} (and the list's own)
+#elif CASE == 36
+  static_cast<void>(comm.all_reduce_async(mine));  // objects of this type do not reduce
+#elif CASE == 37
+  std::list<float> listed;
+  static_cast<void>(comm.send_recv_replace_init(listed, 1, 1));  // ranges are contiguous
 #endif
 }
