@@ -3,9 +3,12 @@
 
 #include <algorithm>
 #include <exception>
+#include <memory>
 
 #include <spdlog/spdlog.h>
 
+#include "actors/log.hpp"
+#include "engine/config/configuration.hpp"
 #include "engine/world/communicator_state.hpp"
 #include "memory/error.hpp"
 
@@ -118,25 +121,35 @@ namespace {
 
 /// The same whether it comes at once or later: nothing waits inside, and what it throws goes to the log, since on an actor's turn there is
 /// nobody to pass it to.
-void call_back(const std::function<void(std::error_code)>& callback, std::error_code code, spdlog::logger& log) {
+template <class Log>
+void call_back(const std::function<void(std::error_code)>& callback, std::error_code code, const Log& log) {
   const actors::no_waiting inside;
   try {
     callback(code);
   } catch (const std::exception& e) {
-    log.error("a callback of an operation threw: {}", e.what());
+    log()->error("a callback of an operation threw: {}", e.what());
   } catch (...) {
-    log.error("a callback of an operation threw something that is no std::exception");
+    log()->error("a callback of an operation threw something that is no std::exception");
+  }
+}
+
+/// For what belongs to no engine: that of one that is made without options.
+std::shared_ptr<spdlog::logger> log_without_engine() {
+  try {
+    return make_log(with_environment({}).log_level);
+  } catch (const error&) {  // which engines tell of
+    return make_log("warn");
   }
 }
 
 }  // namespace
 
 void request::then(std::function<void(std::error_code)> callback) {
-  if (!state_) return call_back(callback, {}, *make_log("warn"));
-  const auto& log = state_->of->core->log;
-  if (state_->done->done()) return call_back(callback, status(), *log);
-  state_->done->then([done = state_->done.get(), callback = std::move(callback), log] {
-    call_back(callback, done->why() ? make_error_code(done->why()->code) : std::error_code{}, *log);
+  if (!state_) return call_back(callback, {}, log_without_engine);
+  const auto of_engine = [log = state_->of->core->log] { return log; };
+  if (state_->done->done()) return call_back(callback, status(), of_engine);
+  state_->done->then([done = state_->done.get(), callback = std::move(callback), of_engine] {
+    call_back(callback, done->why() ? make_error_code(done->why()->code) : std::error_code{}, of_engine);
   });
 }
 

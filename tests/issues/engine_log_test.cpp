@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <stdexcept>
 #include <string>
 
@@ -79,6 +80,18 @@ TEST_CASE("a callback that throws is logged on standard error, unless its engine
     CHECK((told.err.find("a callback of an operation threw: not today") != std::string::npos));
     CHECK(hushed.out == "");
     CHECK(hushed.err == "");
+  }
+}
+
+TEST_CASE("what a request without an engine calls is logged as the environment says") {
+  for (const char* level : {"", "off"}) {
+    CAPTURE(level);
+    if (*level != '\0') setenv("TROUPE_ENGINE_LOG_LEVEL", level, 1);
+    captured err{STDERR_FILENO};
+    request{}.then([](std::error_code) { throw std::runtime_error("not today"); });
+    const std::string said = err.end();
+    unsetenv("TROUPE_ENGINE_LOG_LEVEL");
+    CHECK((said.find("a callback of an operation threw: not today") != std::string::npos) == (*level == '\0'));
   }
 }
 
