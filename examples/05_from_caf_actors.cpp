@@ -23,7 +23,7 @@ public:
 
   caf::behavior make_behavior() override {
     data_ = {static_cast<double>(number_), 1.0};
-    // The same descriptions that communicator::all_reduce and its kin make (engine/api/range_calls.hpp).
+    // The same descriptions that communicator::all_reduce and its kin make (engine/api/calls.hpp).
     const troupe::collective_request all_reduce{troupe::calls::all_reduce(data_, troupe::sum)};
     // The name of `request` differs between CAF 0.17 and 1.x; ask() and post() of caf_actors.hpp are one of both.
     troupe::actors::ask(*this, rank_, caf::infinite, all_reduce).then([this](const troupe::collective_response& done) {

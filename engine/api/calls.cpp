@@ -7,7 +7,6 @@
 #include <string>
 #include <string_view>
 
-#include "engine/api/range_calls.hpp"
 #include "memory/word_hash.hpp"
 
 namespace troupe::detail {

@@ -15,7 +15,6 @@
 #include "engine/api/messages.hpp"
 #include "engine/api/partitioned.hpp"
 #include "engine/api/persistent.hpp"
-#include "engine/api/range_calls.hpp"
 #include "engine/api/refusals.hpp"
 #include "engine/api/request.hpp"
 #include "memory/error.hpp"

@@ -20,7 +20,7 @@ enum class refusal { none, temporary, no_range, no_form, without_rank, no_reduct
   "troupe: ranges are contiguous (std::vector, std::array, std::span, C array; not std::list or std::vector<bool>), "  \
   "and their objects trivially copyable and no pointers; so is a single object (std::pair and std::tuple are not)"
 #define TROUPE_SENTENCE_no_form                                                                                        \
-  "troupe: no form takes these arguments (engine/api/range_calls.hpp, calls.hpp); input and output hold the same "     \
+  "troupe: no form takes these arguments (engine/api/calls.hpp); input and output hold the same "                      \
   "type, an output is not const, what reduces is an op or a function of two objects, and counts of blocks are a "      \
   "troupe::block_list"
 #define TROUPE_SENTENCE_without_rank                                                                                   \
