@@ -173,7 +173,7 @@ void simulation::world::look() {
 }
 
 void simulation::world::post_look(look_t number, bool nobody_else) {
-  post_to_membership(message_kind::stuck, -3, [this, number, nobody_else] {
+  post_to_membership(message_kind::stuck, of_watchdog, [this, number, nobody_else] {
     const int times = breaks(mutant::one_look_is_enough, 100) ? 3 : 1;  // suspects, confirms, ends
     for (int i = 0; i < times; ++i) {
       const look_t look = number + static_cast<look_t>(i) * 1000;
@@ -259,7 +259,7 @@ void simulation::world::post(message_kind kind, int link, int to, bool in_order,
 void simulation::world::post_to_rank(message_kind kind, int link, rank_t to, actors::rank_order what) {
   const bool in_order = kind != message_kind::chunk && kind != message_kind::credit;
   post(kind, link, to, in_order, [this, kind, link, to, what = std::move(what)] {
-    const bool by_shell = link == -1 && kind != message_kind::bury && kind != message_kind::perish;
+    const bool by_shell = link == of_membership && kind != message_kind::bury && kind != message_kind::perish;
     if (by_shell && at_rank(to).shell_gone) return;
     if (kind == message_kind::stop && is_at_stage(to) && breaks(mutant::stop_spares_boards, 50)) return;
     if (kind != message_kind::chunk && kind != message_kind::credit)
@@ -272,7 +272,7 @@ void simulation::world::post_to_rank(message_kind kind, int link, rank_t to, act
 }
 
 void simulation::world::post_to_membership(message_kind kind, int link, std::function<void()> what) {
-  post(kind, link, -1, true, [this, kind, link, what = std::move(what)] {
+  post(kind, link, of_membership, true, [this, kind, link, what = std::move(what)] {
     if (membership_.dissolved()) return;
     tell([&] {
       return std::string{simulate::name(kind)} + (link >= 0 ? " from rank " + std::to_string(link) : "") +
@@ -463,7 +463,7 @@ void simulation::world::send_credit(message_kind kind, rank_t from, rank_t to, i
 void simulation::world::transfer(rank_t rank, const actors::operation_key& which, int channel, int lane,
                                  std::byte* target, const std::byte* source, std::size_t bytes) {
   member& m = at_rank(rank);
-  m.transfers_end = std::max(m.transfers_end, now_) + latency(rank, -4);
+  m.transfers_end = std::max(m.transfers_end, now_) + latency(rank, of_dma);
   ++m.transfers;
   at(m.transfers_end, [this, rank, which, channel, lane, target, source, bytes] {
     --at_rank(rank).transfers;
@@ -473,9 +473,10 @@ void simulation::world::transfer(rank_t rank, const actors::operation_key& which
     if (under_way(rank, which) == nullptr)  // scratch, too, is somebody else's by now
       return fault("a DMA engine copies on rank " + std::to_string(rank) + " for an operation that is over there");
     std::memcpy(target, source, bytes);
-    post_to_rank(message_kind::order, -4, rank, [which, channel, lane](actors::rank_state& s, actors::rank_outbox& o) {
-      s.transferred(which, channel, lane, o);
-    });
+    post_to_rank(message_kind::order, of_dma, rank,
+                 [which, channel, lane](actors::rank_state& s, actors::rank_outbox& o) {
+                   s.transferred(which, channel, lane, o);
+                 });
   });
 }
 
@@ -487,7 +488,7 @@ bool simulation::world::flush(rank_t rank, const actors::operation_key& which) {
   ++in_flight_;  // the engine has been asked
   at(std::max(m.transfers_end, now_) + 1, [this, rank, which] {
     --in_flight_;
-    post_to_rank(message_kind::flushed, -4, rank,
+    post_to_rank(message_kind::flushed, of_dma, rank,
                  [which](actors::rank_state& s, actors::rank_outbox& o) { s.flushed(which, o); });
   });
   return true;

@@ -172,6 +172,16 @@ private:
   void post(message_kind kind, int link, int to, bool in_order, std::function<void()> deliver);
   void post_to_rank(message_kind kind, int link, rank_t to, actors::rank_order what);
   void post_to_membership(message_kind kind, int link, std::function<void()> what);
+  // Links have the number of the rank that sends; these are no rank's.
+  static constexpr int of_membership = -1;  ///< and where messages to it go
+  static constexpr int of_process = -2;     ///< what a rank's process says in its place
+  static constexpr int of_watchdog = -3;
+  static constexpr int of_dma = -4;
+  static constexpr int of_burial = -5;
+  static constexpr int of_monitor = -6;  ///< that a rank has ended
+  static constexpr int of_handle = -7;   ///< that its last one is gone
+  static constexpr int from_nic = -8;    ///< what a NIC tells a rank
+  static constexpr int first_nic = -16;  ///< from one NIC to another: downwards from here
   nanoseconds_t latency(int link, int to);
   void step(event&& next);
   bool complete() const;

@@ -161,7 +161,7 @@ void simulation::world::leave(rank_t rank) {
   member& m = at_rank(rank);
   m.leaves = true;
   if (m.open_splits > 0 || std::exchange(m.left, true)) return;
-  post_to_rank(message_kind::order, -7, rank, [](rank_state& s, rank_outbox& o) { s.leave(o); });
+  post_to_rank(message_kind::order, of_handle, rank, [](rank_state& s, rank_outbox& o) { s.leave(o); });
 }
 
 /// Handles live until everything is over; then nothing must be left of it.

@@ -14,7 +14,7 @@ using actors::rank_outbox;
 using actors::rank_state;
 
 void simulation::world::tell_all(message_kind kind, const std::function<rank_order(rank_t)>& what) {
-  for (rank_t r = 0; r < what_.ranks; ++r) post_to_rank(kind, -1, r, what(r));
+  for (rank_t r = 0; r < what_.ranks; ++r) post_to_rank(kind, of_membership, r, what(r));
 }
 
 void simulation::world::agreed(epoch_t epoch, const counts_ptr& counts) {
@@ -38,11 +38,12 @@ void simulation::world::stop(epoch_t epoch) {
   stop_begun_.try_emplace(epoch, now_);
   tell_all(message_kind::stop, [&](rank_t r) {
     if (breaks(mutant::stopped_early))
-      post_to_membership(message_kind::order, -2, [this, epoch, r] { membership_.stopped(epoch, r, {}, {}, *this); });
+      post_to_membership(message_kind::order, of_process,
+                         [this, epoch, r] { membership_.stopped(epoch, r, {}, {}, *this); });
     return [epoch](rank_state& s, rank_outbox& o) { s.stop(epoch, o); };
   });
   if (breaks(mutant::failed_early))
-    post_to_membership(message_kind::order, -2, [this, epoch] {
+    post_to_membership(message_kind::order, of_process, [this, epoch] {
       for (rank_t r = 0; r < what_.ranks; ++r) membership_.stopped(epoch, r, {}, {}, *this);
     });
 }
@@ -91,14 +92,14 @@ void simulation::world::rank_stopped(rank_t rank, epoch_t epoch, std::vector<std
 void simulation::world::untold(const std::string& why) { untold_ = why; }
 
 void simulation::world::bury(rank_t rank, const failure_ptr& why) {
-  post_to_rank(message_kind::bury, -1, rank, [why](rank_state& s, rank_outbox&) { s.bury(why); });
+  post_to_rank(message_kind::bury, of_membership, rank, [why](rank_state& s, rank_outbox&) { s.bury(why); });
 }
 
 void simulation::world::flush(rank_t rank) {
   ++in_flight_;
   at(std::max(now_, at_rank(rank).transfers_end) + 1, [this, rank] {
     --in_flight_;
-    post_to_membership(message_kind::order, -5, [this, rank] {
+    post_to_membership(message_kind::order, of_burial, [this, rank] {
       membership_.flushed(rank, *this);
       if (breaks(mutant::bury_early)) bury(rank, membership_.broken());
     });
@@ -110,7 +111,7 @@ void simulation::world::dissolve() {
   const auto why = make_failure(errc::engine_closed, "the communicator ended with this operation under way");
   for (rank_t r = 0; r < what_.ranks; ++r) {
     at_rank(r).shell_gone = true;
-    post_to_rank(message_kind::order, -2, r, [why](rank_state& s, rank_outbox& o) { s.broken(why, o); });
+    post_to_rank(message_kind::order, of_process, r, [why](rank_state& s, rank_outbox& o) { s.broken(why, o); });
   }
 }
 
@@ -125,8 +126,8 @@ void simulation::world::kill(rank_t rank) {
   last_progress_ = now_;
   m.shell_gone = true;
   m.muted = mix(what_.seed ^ static_cast<std::uint64_t>(rank)) % 2 == 0;
-  post_to_rank(message_kind::perish, -1, rank, [](rank_state& s, rank_outbox& o) { s.perish(o); });
-  post_to_membership(message_kind::down, -6, [this, rank] {
+  post_to_rank(message_kind::perish, of_membership, rank, [](rank_state& s, rank_outbox& o) { s.perish(o); });
+  post_to_membership(message_kind::down, of_monitor, [this, rank] {
     if (breaks(mutant::lost_early, 100)) membership_.perished(rank, *this);
     membership_.down(rank, "killed", *this);
   });
@@ -152,7 +153,7 @@ void simulation::world::lose_host(int which) {
     m.inbox.clear();
     if (!std::exchange(m.finished, true)) ++finished_;
     if (!breaks(mutant::host_lost_unsaid, 50))
-      post_to_membership(message_kind::down, -6, [this, r, why] { membership_.lost(r, why, *this); });
+      post_to_membership(message_kind::down, of_monitor, [this, r, why] { membership_.lost(r, why, *this); });
   }
 }
 
@@ -168,8 +169,8 @@ void simulation::world::abort() {
   last_progress_ = now_;
   const auto why = make_failure(errc::communicator_aborted, "world was aborted");
   for (rank_t r = 0; r < what_.ranks; ++r)
-    post_to_rank(message_kind::order, -2, r, [why](rank_state& s, rank_outbox& o) { s.broken(why, o); });
-  post_to_membership(message_kind::abort, -2, [this, why] { membership_.abort(why, *this); });
+    post_to_rank(message_kind::order, of_process, r, [why](rank_state& s, rank_outbox& o) { s.broken(why, o); });
+  post_to_membership(message_kind::abort, of_process, [this, why] { membership_.abort(why, *this); });
 }
 
 }  // namespace troupe::simulate

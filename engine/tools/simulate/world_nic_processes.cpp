@@ -129,7 +129,7 @@ void simulation::world::hear_bells() {
     one.rings = one.bell->rings();
     if (one.asleep && !one.bell->announced()) {
       one.asleep = false;
-      if (!breaks(mutant::answers_unheard)) wake_nic(i, now_ + latency(-16, i));
+      if (!breaks(mutant::answers_unheard)) wake_nic(i, now_ + latency(first_nic, i));
     } else if (one.works.one_in(3)) {
       wake_nic(i, now_ + static_cast<nanoseconds_t>(one.works.below(2 * us)));
     }
@@ -161,7 +161,7 @@ void simulation::world::end_nicd() {
   ends.ended = true;
   last_progress_ = now_;
   for (int p = 0; p < what_.nic.processes && !course_->links.empty(); ++p)
-    at(now_ + latency(-16, p), [this, p] {
+    at(now_ + latency(first_nic, p), [this, p] {
       if (breaks(mutant::nicd_end_unseen, 100)) return;
       course_->links[static_cast<std::size_t>(p)]->goes();
       nic_at(p).bell->note();

@@ -23,9 +23,6 @@ using actors::rank_state;
 
 namespace {
 
-/// In links: what a NIC tells a rank, and from one NIC to another.
-constexpr int from_nic = -8, first_nic = -16;
-
 picoseconds time_at_nic(nanoseconds_t now) { return std::chrono::nanoseconds{now}; }
 
 actors::offload_config config_of(const nic_shape& shape) {
