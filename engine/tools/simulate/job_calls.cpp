@@ -2,7 +2,7 @@
 // What the callers of a simulated job's ranks call: collectives, sends and receives, splits and shrinks, the same in all ranks of a communicator.
 
 #include <algorithm>
-#include <cstring>
+#include <cstdint>
 #include <utility>
 
 #include "engine/tools/simulate/job_world.hpp"
@@ -11,19 +11,18 @@
 namespace troupe::simulate {
 
 namespace {
-constexpr std::uint8_t poison = 0xa5;
+constexpr auto poison = static_cast<std::int32_t>(0xa5a5a5a5);
 constexpr int most_depth = 3;  ///< of parts in parts
 }  // namespace
 
 void job_world::operation_part::spoil() {
-  std::memset(in.data(), poison, in.size() * 4);
-  std::memset(out.data(), poison, out.size() * 4);
+  std::fill(in.begin(), in.end(), poison);
+  std::fill(out.begin(), out.end(), poison);
 }
 
 bool job_world::operation_part::spoilt() const {
   const auto is = [](const std::vector<std::int32_t>& v) {
-    const auto* const at = reinterpret_cast<const std::uint8_t*>(v.data());
-    return std::all_of(at, at + v.size() * 4, [](std::uint8_t b) { return b == poison; });
+    return std::all_of(v.begin(), v.end(), [](std::int32_t each) { return each == poison; });
   };
   return is(in) && is(out);
 }
