@@ -14,10 +14,11 @@ constexpr std::uint32_t none = ~std::uint32_t{0};
 
 /// What entry_lists reads.
 struct lists_to_fill {
-  std::uint32_t* begins;
-  std::uint32_t* rows;
-  float* weights;
+  std::uint32_t* begins = nullptr;
+  std::uint32_t* rows = nullptr;
+  float* weights = nullptr;
 
+  lists_to_fill() = default;  // of a domain that gets none: there is no memory that it could lie in
   lists_to_fill(std::byte* at, std::uint32_t replicas, std::size_t entries)
       : begins(reinterpret_cast<std::uint32_t*>(at)),
         rows(begins + replicas + 1),
@@ -125,13 +126,13 @@ void expert_exchange::inside::list_for_others() {
     all += sizes_[r];
   }
   std::byte* const out = outgoing_.grow(all);
-  std::vector<lists_to_fill> fill;
+  std::vector<lists_to_fill> fill(domains);
   for (std::size_t d = 0; d < domains; ++d) {
+    if (entries[d] == 0) continue;
     std::byte* const at = out + begins_[static_cast<std::size_t>(replicas_.proxy(static_cast<int>(d), rank_))];
     const std::uint32_t head[2] = {rows_there_[d], entries[d]};
-    fill.emplace_back(at + sizeof head, replicas_.replicas_of_domain[d], entries[d]);
-    if (entries[d] == 0) continue;
     std::memcpy(at, head, sizeof head);
+    fill[d] = {at + sizeof head, replicas_.replicas_of_domain[d], entries[d]};
     fill[d].begins[replicas_.replicas_of_domain[d]] = entries[d];
   }
   for (std::size_t s = 0; s < replicas_.replicas(); ++s)
