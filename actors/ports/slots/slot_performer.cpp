@@ -11,23 +11,36 @@ namespace troupe {
 
 namespace {
 
+#if defined(__GNUC__)
+template <class T>
+struct sixteen_bytes {
+  typedef T vector __attribute__((vector_size(16)));
+};
+#endif
+
 /// Sums of a handful of elements, without the preamble of a vector loop.
 template <class T>
 void tiny_sum(const void* left, const void* right, void* out, std::size_t count) {
   const auto* a = static_cast<const std::byte*>(left);
   const auto* b = static_cast<const std::byte*>(right);
   auto* to = static_cast<std::byte*>(out);
-  std::size_t i = 0;
-  do {
-    T x, y;
-    std::memcpy(&x, a + i * sizeof(T), sizeof(T));
-    std::memcpy(&y, b + i * sizeof(T), sizeof(T));
-    x = static_cast<T>(x + y);
-    std::memcpy(to + i * sizeof(T), &x, sizeof(T));
+  const auto add = [&]<class V>(std::size_t at, V) __attribute__((always_inline)) {
+    V x, y;
+    std::memcpy(&x, a + at, sizeof(V));
+    std::memcpy(&y, b + at, sizeof(V));
+    x = static_cast<V>(x + y);
+    std::memcpy(to + at, &x, sizeof(V));
 #if defined(__GNUC__)
-    __asm__("" : "+r"(i));  // keeps the loop scalar
+    __asm__("" : "+r"(at));  // keeps the loop as it is
 #endif
-  } while (++i < count);
+  };
+  const std::size_t bytes = count * sizeof(T);
+  std::size_t at = 0;
+#if defined(__GNUC__)
+  using several = typename sixteen_bytes<T>::vector;
+  for (; at + sizeof(several) <= bytes; at += sizeof(several)) add(at, several{});
+#endif
+  for (; at < bytes; at += sizeof(T)) add(at, T{});
 }
 
 /// Integers wrap: they are added as unsigned.
