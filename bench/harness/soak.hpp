@@ -360,13 +360,17 @@ private:
 };
 
 /// What was said and not yet heard is memory, too: looks until it stays as it is. What was lost would, at once.
-inline std::ptrdiff_t settled_heap(const std::function<std::ptrdiff_t()>& heap) {
-  constexpr int most_looks = 40;
+/// @param quiet for how long. A membership that has watched operations is there until its next look is due.
+inline std::ptrdiff_t settled_heap(const std::function<std::ptrdiff_t()>& heap, std::chrono::milliseconds quiet) {
+  constexpr std::chrono::milliseconds between{50};
+  constexpr int most_looks = 100;
+  const auto enough = std::max<std::int64_t>(1, quiet / between);
   std::ptrdiff_t now = heap();
-  for (int looks = 0; looks < most_looks; ++looks) {
-    std::this_thread::sleep_for(std::chrono::milliseconds{50});
+  std::int64_t same = 0;
+  for (int looks = 0; looks < most_looks && same < enough; ++looks) {
+    std::this_thread::sleep_for(between);
     const std::ptrdiff_t before = std::exchange(now, heap());
-    if (now == before) break;
+    same = now == before ? same + 1 : 0;
   }
   return now;
 }
@@ -411,6 +415,8 @@ inline result run(const options& how, const std::function<std::ptrdiff_t()>& hea
   std::vector<std::unique_ptr<member>> members;
   for (troupe::communicator& c : comms) members.push_back(std::make_unique<member>(c, how, all, lock));
   on_threads(members, [](member& me) { me.fill(); });
+  // With a NIC many have; without, hardly one.
+  const std::chrono::milliseconds quiet_time{how.offload == "never" ? 50 : 1200};
   std::uint64_t done = 0;
   for (int looks = 0; looks <= how.looks; ++looks) {
     const std::uint64_t until =
@@ -420,7 +426,7 @@ inline result run(const options& how, const std::function<std::ptrdiff_t()>& hea
       for (std::uint64_t i = 0; i < same_before_looks; ++i) me.perform(~i);
     });
     done = until;
-    const std::ptrdiff_t settled = settled_heap(heap);
+    const std::ptrdiff_t settled = settled_heap(heap, quiet_time);
     const std::chrono::duration<double> since = std::chrono::steady_clock::now() - begun;
     all.looks.push_back({done, settled, since.count()});
     if (told) told(all.looks.back());
