@@ -415,7 +415,7 @@ inline result run(const options& how, const std::function<std::ptrdiff_t()>& hea
   std::vector<std::unique_ptr<member>> members;
   for (troupe::communicator& c : comms) members.push_back(std::make_unique<member>(c, how, all, lock));
   on_threads(members, [](member& me) { me.fill(); });
-  // With a NIC many have; without, hardly one.
+  // With a NIC many have; without, hardly one. A look is due within a second (between_looks of membership.cpp).
   const std::chrono::milliseconds quiet_time{how.offload == "never" ? 50 : 1200};
   std::uint64_t done = 0;
   for (int looks = 0; looks <= how.looks; ++looks) {

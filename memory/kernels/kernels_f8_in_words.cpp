@@ -7,7 +7,8 @@
 // Products with a power of two from 2^-7 to 2^5 are exact for the same reason. The sum of a tile is rounded to e5m2 as an integer: it has the
 // right number of bits above that, subnormal or not, and a carry into the exponent gives the next number.
 //
-// What is left to others: inputs that are not finite, and threads whose processor takes subnormal numbers for zeros (DAZ, FTZ) or traps at them.
+// What is left to others: inputs that are not finite, and threads whose processor takes subnormal numbers for zeros (DAZ, FTZ), traps at
+// them, or does not round to nearest.
 #include "memory/kernels/kernel_loops.hpp"
 
 #if defined(__x86_64__)
@@ -16,7 +17,9 @@
 #include <immintrin.h>
 #endif
 
+#include <algorithm>
 #include <cmath>
+#include <cstdint>
 
 #if defined(__clang__)
 #define TROUPE_UNROLLED _Pragma("unroll")
@@ -82,7 +85,8 @@ TROUPE_INLINE_IN_WORDS __m512i as_codes(const quarters& of) {
 }
 
 /// `Vectors` of all inputs from `offset` on. False, and nothing is written, if an input is not finite.
-template <std::size_t Vectors>
+/// @tparam Scaled by a factor other than 1: a product costs some processors a detour where the sum is subnormal
+template <std::size_t Vectors, bool Scaled>
 TROUPE_INLINE_IN_WORDS bool fold_block(std::span<const void* const> in, std::size_t offset, std::byte* out,
                                        __m512 factor) {
   quarters sum[Vectors];
@@ -108,7 +112,8 @@ TROUPE_INLINE_IN_WORDS bool fold_block(std::span<const void* const> in, std::siz
   if (__builtin_expect(_mm512_cmpge_epu8_mask(largest, _mm512_set1_epi8(infinity_code)) != 0, 0)) return false;
   TROUPE_UNROLLED
   for (std::size_t i = 0; i < Vectors; ++i) {
-    for (__m512& quarter : sum[i].part) quarter = _mm512_mul_ps(quarter, factor);
+    if constexpr (Scaled)
+      for (__m512& quarter : sum[i].part) quarter = _mm512_mul_ps(quarter, factor);
     _mm512_storeu_si512(out + i * vector_bytes, as_codes(sum[i]));
   }
   return true;
@@ -124,16 +129,27 @@ bool keeps_subnormals() {
          (state & _MM_MASK_UNDERFLOW) != 0 && (state & _MM_ROUND_MASK) == _MM_ROUND_NEAREST;
 }
 
-TROUPE_IN_WORDS void fold_in_words(std::span<const void* const> in, std::size_t offset, void* out, std::size_t count,
-                                   const adjustment& how) {
-  if (!keeps_subnormals()) return fold_in_f32(datatype::f8e5m2, in, offset, out, count, how);
+template <bool Scaled>
+TROUPE_IN_WORDS void fold_blocks(std::span<const void* const> in, std::size_t offset, std::byte* to, std::size_t count,
+                                 const adjustment& how) {
   const __m512 factor = _mm512_set1_ps(static_cast<float>(common_factor(how)));
-  auto* to = static_cast<std::byte*>(out);
   for (std::size_t step = 0; count > 0; count -= step, offset += step, to += step) {
-    if (count >= block_bytes && fold_block<vectors>(in, offset, to, factor)) step = block_bytes;
-    else if (count < block_bytes && count >= vector_bytes && fold_block<1>(in, offset, to, factor)) step = vector_bytes;
-    else fold_in_f32(datatype::f8e5m2, in, offset, to, step = std::min(count, apart_bytes), how);
+    if (count >= block_bytes && fold_block<vectors, Scaled>(in, offset, to, factor)) {
+      step = block_bytes;
+    } else if (count < block_bytes && count >= vector_bytes && fold_block<1, Scaled>(in, offset, to, factor)) {
+      step = vector_bytes;
+    } else {
+      step = std::min(count, apart_bytes);
+      fold_in_f32(datatype::f8e5m2, in, offset, to, step, how);
+    }
   }
+}
+
+void fold_in_words(std::span<const void* const> in, std::size_t offset, void* out, std::size_t count,
+                   const adjustment& how) {
+  if (!keeps_subnormals()) return fold_in_f32(datatype::f8e5m2, in, offset, out, count, how);
+  (common_factor(how) == 1 ? &fold_blocks<false> : &fold_blocks<true>)(in, offset, static_cast<std::byte*>(out), count,
+                                                                       how);
 }
 
 /// GFNI, for which clang 14 has no name here.

@@ -18,10 +18,10 @@ const void* at(std::size_t element) { return memory.data() + element * size; }
 }  // namespace
 
 TEST_CASE("in place: buffers of equally many blocks, or of which one has none, begin together") {
-  for (const auto& [inputs, outputs] : {std::pair{1, 1}, {5, 5}, {1, 0}, {0, 1}}) {
-    CAPTURE(inputs);
-    CAPTURE(outputs);
-    const own_blocks of{.inputs = inputs, .outputs = outputs, .own = 2, .count = 7};
+  for (const auto& blocks : {std::pair{1, 1}, {5, 5}, {1, 0}, {0, 1}}) {
+    CAPTURE(blocks.first);
+    CAPTURE(blocks.second);
+    const own_blocks of{.inputs = blocks.first, .outputs = blocks.second, .own = 2, .count = 7};
     CHECK(lies_in_place(of, at(3), at(3), size));
     CHECK_FALSE(lies_in_place(of, at(3), at(17), size));
     CHECK_FALSE(lies_in_place(of, at(17), at(3), size));

@@ -154,7 +154,7 @@ copy_times time_copies(std::span<const int> cpus) {
   copy_times least;
   try {
     const auto until = clock::now() + longest_timing;
-    for (int series = 0; series < most_series && clock::now() < until; ++series) {
+    for (int series = 0; series < most_series && clock::now() + between_series < until; ++series) {
       if (series > 0) nap(between_series);
       const copy_times again = time_series(cpus, until);
       const bool enough = agree(least, again);

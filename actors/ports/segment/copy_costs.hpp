@@ -54,7 +54,7 @@ copy_times least_of(const copy_times& one, const copy_times& other);
 /// By a quarter, in all but `call`, which is short beside the others.
 bool agree(const copy_times& one, const copy_times& other);
 
-/// By two threads, in 1.5 ms where both have cores to themselves: two series that agree, or three. In 5 ms at most.
+/// By two threads, in 1.3 ms where both have cores to themselves, two series that agree, or in 2.1, three. In 5 ms at most.
 /// @param cpus that the processes of the host use; the calling thread's may be one of them @param cores as in copy_costs
 copy_times time_copies(std::span<const int> cpus);
 

@@ -62,7 +62,7 @@ public:
   static constexpr std::size_t level_count = 4;  ///< further levels end at 16, 128, 1024, 8192 lines
   static constexpr std::size_t most_lines = slots::most_lines;
   static constexpr std::size_t ring_epochs = 32;  ///< how far a source may run ahead
-  static constexpr std::size_t asked_ahead = 2;   ///< of these epochs, for how many it asks for the line to write
+  static constexpr std::size_t asked_ahead = 2;   ///< it asks for a line so many epochs before it writes there
 
   slot_channel() = default;
   slot_channel(const slot_channel&) = delete;

@@ -12,6 +12,26 @@ namespace troupe {
 namespace {
 
 #if defined(__GNUC__)
+#define TROUPE_INLINE [[gnu::always_inline]] inline
+#else
+#define TROUPE_INLINE inline
+#endif
+
+/// One sum of a loop that stays as it is written.
+template <class V>
+TROUPE_INLINE void add_at(const std::byte* a, const std::byte* b, std::byte* to, std::size_t& at) {
+  V x, y;
+  std::memcpy(&x, a + at, sizeof(V));
+  std::memcpy(&y, b + at, sizeof(V));
+  x = static_cast<V>(x + y);
+  std::memcpy(to + at, &x, sizeof(V));
+  at += sizeof(V);
+#if defined(__GNUC__)
+  __asm__("" : "+r"(at));
+#endif
+}
+
+#if defined(__GNUC__)
 template <class T>
 struct sixteen_bytes {
   typedef T vector __attribute__((vector_size(16)));
@@ -24,23 +44,13 @@ void tiny_sum(const void* left, const void* right, void* out, std::size_t count)
   const auto* a = static_cast<const std::byte*>(left);
   const auto* b = static_cast<const std::byte*>(right);
   auto* to = static_cast<std::byte*>(out);
-  const auto add = [&]<class V>(std::size_t at, V) __attribute__((always_inline)) {
-    V x, y;
-    std::memcpy(&x, a + at, sizeof(V));
-    std::memcpy(&y, b + at, sizeof(V));
-    x = static_cast<V>(x + y);
-    std::memcpy(to + at, &x, sizeof(V));
-#if defined(__GNUC__)
-    __asm__("" : "+r"(at));  // keeps the loop as it is
-#endif
-  };
   const std::size_t bytes = count * sizeof(T);
   std::size_t at = 0;
 #if defined(__GNUC__)
   using several = typename sixteen_bytes<T>::vector;
-  for (; at + sizeof(several) <= bytes; at += sizeof(several)) add(at, several{});
+  while (at + sizeof(several) <= bytes) add_at<several>(a, b, to, at);
 #endif
-  for (; at < bytes; at += sizeof(T)) add(at, T{});
+  while (at < bytes) add_at<T>(a, b, to, at);
 }
 
 /// Integers wrap: they are added as unsigned.
@@ -56,12 +66,6 @@ reduce_kernel find_tiny(datatype type, op_kind kind) {
     default: return nullptr;
   }
 }
-
-#if defined(__GNUC__)
-#define TROUPE_INLINE [[gnu::always_inline]] inline
-#else
-#define TROUPE_INLINE inline
-#endif
 
 void move_bytes(std::byte* to, const std::byte* from, std::size_t bytes) {
   if (bytes == slots::ll128_payload) std::memcpy(to, from, slots::ll128_payload);

@@ -60,7 +60,7 @@ void simulation::world::announce(caller_operation& o, int piece) {
   o.parts->announce(piece);
   tell([&] { return o.title() + ": part " + std::to_string(piece) + " is ready"; });
   if (breaks(mutant::drop_announced)) return;
-  post_to_rank(message_kind::order, of_dma, o.rank,
+  post_to_rank(message_kind::order, of_caller, o.rank,
                [parts = o.parts](actors::rank_state& s, actors::rank_outbox& out) { s.announced(*parts, out); });
 }
 
