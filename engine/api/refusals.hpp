@@ -3,10 +3,14 @@
 // What the compiler says of calls that cannot work, in one sentence: clang by an attribute of the member of communicator that is called, which leads
 // it to the caller's line; others, and clang where the attribute does not count (a pointer to such a member), by a static_assert within.
 
+#include <cstddef>
 #include <ranges>
+#include <tuple>
 #include <type_traits>
+#include <utility>
 
 #include "engine/api/arguments.hpp"
+#include "engine/api/options.hpp"
 
 namespace troupe::detail {
 
@@ -45,6 +49,31 @@ inline constexpr bool begins_with_other_object =
 template <class... A>
 constexpr refusal refusal_of() {
   return (is_range_of_others<A> || ...) || begins_with_other_object<A...> ? refusal::no_range : refusal::no_form;
+}
+
+template <class... A>
+inline constexpr bool ends_with_options = false;
+template <class Last>
+inline constexpr bool ends_with_options<Last> = std::is_same_v<Last, call_options>;
+template <class First, class Second, class... A>
+inline constexpr bool ends_with_options<First, Second, A...> = ends_with_options<Second, A...>;
+
+/// @tparam Takes has `of<…>`: whether a form takes arguments of these types
+template <class Takes, class... Options, class... A>
+constexpr bool takes_with_rank(std::type_identity<std::tuple<A...>>) {
+  return Takes::template of<A..., rank_t, Options...> || Takes::template of<A..., const op&, rank_t, Options...>;
+}
+/// Whether a form would take the arguments if there were a rank, too: behind them all, or before the options.
+template <class Takes, class... A>
+constexpr bool lacks_rank() {
+  using given = std::tuple<A...>;
+  constexpr std::size_t options = ends_with_options<A...> ? 1 : 0;
+  return []<std::size_t... I>(std::index_sequence<I...>) {
+    using before = std::type_identity<std::tuple<std::tuple_element_t<I, given>...>>;
+    if constexpr (options == 1) return takes_with_rank<Takes, call_options>(before{});
+    else return takes_with_rank<Takes>(before{});
+  }
+  (std::make_index_sequence<sizeof...(A) - options>());
 }
 
 /// Of a collective that reduces: what class reduction would come to.

@@ -110,5 +110,10 @@ void call(troupe::communicator& comm, std::vector<float>& in, std::vector<float>
 #elif CASE == 37
   std::list<float> listed;
   static_cast<void>(comm.send_recv_replace_init(listed, 1, 1));  // ranges are contiguous
+#elif CASE == 38
+  comm.broadcast(in, {.deadline = std::chrono::seconds{1}});  // a rank is missing behind these arguments
+#elif CASE == 39
+  static_cast<void>(
+      comm.reduce_async(in, {.deadline = std::chrono::seconds{1}}));  // a reduce names its operation before it
 #endif
 }
