@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 using namespace troupe;
@@ -189,6 +190,20 @@ TEST_CASE("what may come on any lane: stripes, words of processes, and chunks th
   for (const frame_kind kind : {frame_kind::credit, frame_kind::announce, frame_kind::clear, frame_kind::freed,
                                 frame_kind::packet, frame_kind::response, frame_kind::ready})
     CHECK_FALSE(may(kind, sizeof(chunk_body) + most_settled + 1));
+}
+
+TEST_CASE("a call whose function has a name that no function can have is no word") {
+  call what = some_call();
+  what.reduction.name = op_name{"mine"};
+  std::vector<std::byte> bytes = to_wire(home_word{called_message{5, 2, what}});
+  const auto home = [&] { return home_word_from(bytes); };
+  REQUIRE(home());
+  const std::string_view name = "mine";
+  const auto at = std::search(bytes.begin(), bytes.end(), name.begin(), name.end(),
+                              [](std::byte a, char b) { return std::to_integer<char>(a) == b; });
+  REQUIRE(at != bytes.end());
+  *at = std::byte{0};
+  CHECK_FALSE(home());
 }
 
 TEST_CASE("a chunk is complete when each of its stripes has come once, in any order") {

@@ -25,12 +25,15 @@ static void describe(auto& wire, call_report::entry& e) { wire(e.sequence, e.tex
 static void describe(auto& wire, call_report& r) {
   wire(r.plan, r.planned, r.by_nic, r.ahead, r.earlier, r.known_from);
 }
-/// Of a user's function only that there is one, its name, and the mark of its type. One that nobody can have is left out: the calls differ then.
+/// Of a user's function only that there is one, its name, and the mark of its type.
 static void describe(auto& wire, op& o) {
   std::string name{o.name.view()};
   wire(o.kind, o.scale, o.commutative, o.associative, name, o.type_mark);
   if constexpr (std::is_same_v<decltype(wire), actors::wire_reader&>)
-    o.name = !name.empty() && op_name::fits(name) ? op_name{name} : op_name{};
+    if (!name.empty()) {
+      if (op_name::fits(name)) o.name = op_name{name};
+      else wire.refuse();
+    }
 }
 static void describe(auto& wire, call& c) {
   wire(c.what, c.uniform, c.in_place, c.type, c.reduction, c.root, c.count, c.level, c.protocol, c.agreement, c.offload,

@@ -84,6 +84,8 @@ public:
     (take(values), ...);
   }
   bool bad() const noexcept { return bad_; }
+  /// What was read is nothing that a writer writes.
+  void refuse() noexcept { bad_ = true; }
   /// Everything was read, and was right.
   bool complete() const noexcept { return !bad_ && from_.empty(); }
 
