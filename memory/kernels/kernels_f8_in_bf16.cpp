@@ -6,22 +6,13 @@
 // the bits of one addition after the other. For e5m2 they would not be. Totals become f16, rounded to odd, and then e4m3, see kernels_bytes.hpp.
 // A NaN among the results sends its neighbours and it another way.
 #include "memory/kernels/kernel_loops.hpp"
+#include "memory/kernels/kernels_intrinsics.hpp"
 
 #if defined(__x86_64__)
 #define TROUPE_SUMS_IN_BF16 1
-#include <cpuid.h>
-#include <immintrin.h>
 #endif
 
 #include <cmath>
-
-#if defined(__clang__)
-#define TROUPE_UNROLLED _Pragma("unroll")
-#else
-#define TROUPE_UNROLLED _Pragma("GCC unroll 4")
-// GCC 12's own headers name vectors that are undefined on purpose.
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#endif
 
 namespace troupe::detail {
 

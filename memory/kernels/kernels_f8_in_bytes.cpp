@@ -15,21 +15,14 @@
 //   the quarter of which is nearest, too. Division by 8 would give other bits.
 // The results are the bits that sums through f32 have. Where a number is not finite, its neighbours and it are left to others.
 #include "memory/kernels/kernel_loops.hpp"
+#include "memory/kernels/kernels_intrinsics.hpp"
 
 #if defined(__x86_64__)
 #define TROUPE_SUMS_IN_BYTES 1
-#include <cpuid.h>
-#include <immintrin.h>
 #endif
 
 #include <array>
 #include <cmath>
-
-#if defined(__clang__)
-#define TROUPE_UNROLLED _Pragma("unroll")
-#else
-#define TROUPE_UNROLLED _Pragma("GCC unroll 4")
-#endif
 
 namespace troupe::detail {
 
@@ -274,12 +267,10 @@ void add_in_bytes(const void* left, const void* right, void* out, std::size_t co
                                                           static_cast<std::byte*>(out), count, how);
 }
 
-/// What AVX-512 needs of the system is known from avx512vbmi; GFNI the compiler does not know everywhere (clang 14).
+/// What AVX-512 needs of the system is known from avx512vbmi.
 bool has_look_ups() {
-  unsigned a = 0, b = 0, c = 0, d = 0;
-  constexpr unsigned gfni = 1u << 8;
   return __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-         __builtin_cpu_supports("avx512vbmi") && __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (c & gfni) != 0;
+         __builtin_cpu_supports("avx512vbmi") && has_gfni();
 }
 
 }  // namespace

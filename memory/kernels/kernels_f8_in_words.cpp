@@ -10,24 +10,15 @@
 // What is left to others: inputs that are not finite, and threads whose processor takes subnormal numbers for zeros (DAZ, FTZ), traps at
 // them, or does not round to nearest.
 #include "memory/kernels/kernel_loops.hpp"
+#include "memory/kernels/kernels_intrinsics.hpp"
 
 #if defined(__x86_64__)
 #define TROUPE_SUMS_IN_WORDS 1
-#include <cpuid.h>
-#include <immintrin.h>
 #endif
 
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-
-#if defined(__clang__)
-#define TROUPE_UNROLLED _Pragma("unroll")
-#else
-#define TROUPE_UNROLLED _Pragma("GCC unroll 4")
-// GCC 12's own headers name vectors that are undefined on purpose.
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#endif
 
 namespace troupe::detail {
 
@@ -152,17 +143,10 @@ void fold_in_words(std::span<const void* const> in, std::size_t offset, void* ou
                                                                        how);
 }
 
-/// GFNI, for which clang 14 has no name here.
-bool has_bit_matrices() {
-  unsigned a = 0, b = 0, c = 0, d = 0;
-  constexpr unsigned gfni = 1u << 8;
-  return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (c & gfni) != 0;
-}
-
 }  // namespace
 
 fold_kernel find_fold_in_words(datatype type, double factor) {
-  static const bool has = __builtin_cpu_supports("avx512bw") && has_bit_matrices();
+  static const bool has = __builtin_cpu_supports("avx512bw") && has_gfni();
   int exponent = 0;
   const bool fits = factor >= 1.0 / 128 && factor <= 32 && std::frexp(factor, &exponent) == 0.5;
   return has && fits && type == datatype::f8e5m2 ? &fold_in_words : nullptr;
