@@ -177,7 +177,7 @@ private:
   static constexpr int of_process = -2;     ///< what a rank's process says in its place
   static constexpr int of_watchdog = -3;
   static constexpr int of_dma = -4;
-  static constexpr int of_caller = of_dma;  ///< that a piece is ready; no rank has both
+  static constexpr int of_caller = of_dma;  ///< that a piece is ready; in order with what the DMA engine says
   static constexpr int of_burial = -5;
   static constexpr int of_monitor = -6;  ///< that a rank has ended
   static constexpr int of_handle = -7;   ///< that its last one is gone
