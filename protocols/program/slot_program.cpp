@@ -211,6 +211,19 @@ void find_places(slot_program& code) {
   }
 }
 
+/// Which messages are their channels' only ones.
+void find_only_ones(slot_program& code) {
+  std::vector<int> messages(code.channels.size());
+  for (const slot_step& s : code.steps) {
+    if (receives(s.kind)) ++messages[s.in_channel];
+    if (sends(s.kind)) ++messages[s.out_channel];
+  }
+  for (slot_step& s : code.steps) {
+    s.only_in = receives(s.kind) && messages[s.in_channel] == 1;
+    s.only_out = sends(s.kind) && messages[s.out_channel] == 1;
+  }
+}
+
 std::string too_large(const places::place& at, std::size_t most_lines) {
   return "messages " + std::string{at.outgoing ? "to" : "from"} + " rank " + std::to_string(at.peer) + " take " +
          std::to_string(at.lines) + " slot lines in one operation; a channel has " + std::to_string(most_lines);
@@ -293,6 +306,7 @@ slot_program compile_slots(program code, slot_format format, std::size_t most_li
   if (!alone) resolve_after(code, made, index_of_lane);
   for (const auto& at : where.all())
     made.channels.push_back({at.peer, at.outgoing, 0, at.outgoing ? where.find(at.peer, false) : -1});
+  find_only_ones(made);
   find_places(made);
   return made;
 }

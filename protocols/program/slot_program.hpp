@@ -29,6 +29,8 @@ struct alignas(64) slot_step {
   bool fold = false;  ///< local, with several operands: see slot_program::instructions
   buffer_kind source = buffer_kind::none;
   buffer_kind target = buffer_kind::none;
+  bool only_in = false;    ///< no other message comes by its channel, or …
+  bool only_out = false;   ///< … leaves by it in the operation
   std::uint32_t salt = 0;  ///< size and format, mixed into the tag
   std::size_t bytes = 0;   ///< of the message, or of the local operation
   std::size_t source_offset = 0;

@@ -299,6 +299,74 @@ TEST_CASE("slots: a sender that runs ahead fills a ring, and goes on when half o
     }
 }
 
+TEST_CASE("channel: short messages of a source that runs ahead lie four in a cache line, once it has sent in the epoch "
+          "before") {
+  slot_board board{2};
+  slot_channel& channel = board.channel(0, 1);
+  const auto open = [&](std::uint64_t e) { return channel.open(e, 0, slot_format::ll128, 1); };
+  channel.deepen(5, board.memory());
+  REQUIRE(open(5));
+  CHECK(channel.message_to_write(5, 8) == channel.lines_to_write(5, 0).first);
+  for (std::uint64_t e = 6; e < 20; ++e) {
+    REQUIRE(open(e));
+    const slots::word* const at = channel.message_to_write(e, 8);
+    CHECK(reinterpret_cast<std::uintptr_t>(at) % 64 == e % 4 * 16);
+    CHECK(channel.message_to_write(e, 9) == channel.lines_to_write(e, 0).first);
+    CHECK(channel.message_to_write(e, 0) == at);
+  }
+  REQUIRE(open(21));
+  CHECK(channel.message_to_write(21, 8) == channel.lines_to_write(21, 0).first);
+}
+
+TEST_CASE("slots: a short message is found wherever its source has left it, and another call's is no message") {
+  constexpr std::uint64_t enough_looks = 64;
+  enum class difference { none, reader_expects_lines, writer_leaves_lines, fingerprint, size, format };
+  for (const difference d : {difference::none, difference::reader_expects_lines, difference::writer_leaves_lines,
+                             difference::fingerprint, difference::size, difference::format}) {
+    CAPTURE(static_cast<int>(d));
+    slot_ranks all{2};
+    const bool longer = d == difference::size, other_format = d == difference::format;
+    operation sent{"one_shot", flat_setup(collective::broadcast, 2), 1, slot_format::ll128};
+    operation taken{"one_shot", flat_setup(collective::broadcast, 2), longer ? 40U : 1U,
+                    other_format ? slot_format::ll : slot_format::ll128};
+    operation same = sent;
+    for (operation* what : {&sent, &taken, &same})
+      for (slot_program& code : what->code) code.runs_ahead = true, code.identity += 1'000'000'000;
+    for (slot_program& code : taken.code) code.runs_ahead = d != difference::reader_expects_lines;
+    for (slot_program& code : sent.code) code.runs_ahead = d != difference::writer_leaves_lines;
+    player &root = *all.players[0], &other = *all.players[1];
+    for (std::uint64_t e = 0; e < 3; ++e) {
+      root.start(same, e);
+      other.start(same, e);
+      REQUIRE(root.performs.advance() == slot_performer::status::performed);
+      REQUIRE(other.performs.advance() == slot_performer::status::performed);
+    }
+    const bool right = d <= difference::writer_leaves_lines;
+    const auto wanted = right ? slot_performer::status::performed : slot_performer::status::mismatch;
+    auto ended = slot_performer::status::waiting;
+    other.start(taken, 3, 1);
+    CHECK(other.performs.advance() == slot_performer::status::waiting);
+    root.start(sent, 3, d == difference::fingerprint ? 2 : 1);
+    REQUIRE(root.performs.advance() == slot_performer::status::performed);
+    for (std::uint64_t look = 0; look < enough_looks && ended == slot_performer::status::waiting; ++look)
+      ended = other.performs.advance();
+    CHECK(ended == wanted);
+    if (right) CHECK(other.wrong(taken) == 0);
+    else CHECK(other.performs.suspect() == 0);
+    // Given up without having seen what came, a reader still finds what comes next; and one that is about to sleep looks everywhere at once.
+    other.performs.abandon();
+    root.start(same, 4);
+    REQUIRE(root.performs.advance() == slot_performer::status::performed);
+    root.start(same, 5);
+    REQUIRE(root.performs.advance() == slot_performer::status::performed);
+    other.start(same, 5);
+    slot_board::sleep s{all.board, 1};
+    other.performs.announce(s);
+    CHECK(other.performs.advance() == slot_performer::status::performed);
+    CHECK(other.wrong(same) == 0);
+  }
+}
+
 TEST_CASE("slots: calls that run ahead between others, of every size, by ranks that are many epochs apart") {
   std::mt19937_64 random{seed()};
   constexpr std::uint64_t wrap = slots::stamps_per_generation;

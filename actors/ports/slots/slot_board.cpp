@@ -87,6 +87,7 @@ void slot_channel::begin_generation(std::uint64_t generation) {
       clear_lines(deep->words[c], first_lines);
       deep->cells[c].foreign = 0;
     }
+  if (ring* const deep = source_.deep; deep != nullptr) slots::clear(deep->short_cells, std::size(deep->short_cells));
   source_.generation = generation;
   generation_.store(generation, std::memory_order_release);
 }

@@ -12,13 +12,17 @@
 //      A source that may run ahead (rooted operations that nobody waits for) lays down a *ring* beside the halves: from its first epoch
 //      on, the first two lines of an epoch lie in a cell of the ring, and only longer messages use the halves. What holds for halves
 //      holds for cells. The reader finds the ring as it finds lines that were laid down meanwhile: by looking again.
+//      A short message that is the only one of its epoch, of a source that runs ahead and has sent in the epoch before, too, lies in a
+//      *short cell* of the epoch instead, of which several share a cache line: what a root has written while its reader was at work
+//      then travels at once. Both ends know from what they sent and saw last where it lies; a reader that waits looks at the other
+//      places now and then, so that it finds what another call's source has written, or one that knows more than it does.
 //   3. What a reader compares with a stamp is always a stamp: the first word of a line is one in either format; the others
 //      are cleared before an LL message follows LL128 messages in a half, and before the header says that they may be read.
 //   4. Stamps repeat after 2³² − 2 epochs (a *generation*). The source clears a channel before its first message of a generation and
 //      then publishes the generation; a destination reads a channel only if it has the generation that it expects.
 //
 // Memory is laid down on demand and never moved, so no reader can hold a stale address: the first two lines of a half in the channel
-// itself, longer messages in levels of eight times the size. 896 bytes a channel, 9 KiB a ring; 8 bytes for every pair that never spoke.
+// itself, longer messages in levels of eight times the size. 896 bytes a channel, 9.5 KiB a ring; 8 bytes for every pair that never spoke.
 //
 // Sleeping. A waiting thread may sleep; a rank that writes to it afterwards looks at its word `sleeping` and wakes it. No
 // wake-up is lost:
@@ -63,6 +67,7 @@ public:
   static constexpr std::size_t most_lines = slots::most_lines;
   static constexpr std::size_t ring_epochs = 32;  ///< how far a source may run ahead
   static constexpr std::size_t asked_ahead = 2;   ///< it asks for a line so many epochs before it writes there
+  static constexpr std::size_t short_bytes = 8;   ///< that fit into a short cell
 
   slot_channel() = default;
   slot_channel(const slot_channel&) = delete;
@@ -89,6 +94,26 @@ public:
     slots::word* const first =
         sequence < destination_.ring_from ? words_[sequence & 1] : destination_.deep->words[sequence % ring_epochs];
     return {first + index * slots::line_words, first_lines - index};
+  }
+  /// Where the only message of an epoch begins, of a source that runs ahead. @pre as lines_to_write()
+  slots::word* message_to_write(std::uint64_t sequence, std::size_t bytes) {
+    return writes_short(sequence, bytes) ? source_.deep->short_cell(sequence) : lines_to_write(sequence, 0).first;
+  }
+  /// Where the destination expects it.
+  slots::word* message_to_read(std::uint64_t sequence, std::size_t bytes) {
+    if (bytes <= short_bytes && destination_.seen + 1 == sequence && sequence > destination_.ring_from)
+      return destination_.deep->short_cell(sequence);
+    return lines_to_read(sequence, 0).first;
+  }
+  /// Wherever the first message of the epoch with this stamp has come to; nullptr: nowhere.
+  const slots::word* first_message(std::uint64_t sequence, std::uint32_t stamp) {
+    const auto here = [stamp](const slots::word* at) {
+      return slots::stamp_in(slots::load(at, std::memory_order_acquire)) == stamp;
+    };
+    if (const slots::word* const at = lines_to_read(sequence, 0).first; here(at)) return at;
+    if (sequence < destination_.ring_from) return nullptr;
+    const slots::word* const at = destination_.deep->short_cell(sequence);
+    return here(at) ? at : nullptr;
   }
   /// The destination has not found the message where it looked. True: it knows another place now. So what has come is found without a
   /// look at the line that both ends share.
@@ -119,12 +144,15 @@ public:
     mine.used = sequence + 1;
     return true;
   }
-  /// The source has opened `sequence` and runs ahead: it asks for the line that a message of so many bytes takes two epochs later, if
+  /// The source has opened `sequence` and runs ahead: it asks for the line that a message of so many bytes takes some epochs later, if
   /// the destination has read it. It lies in that one's cache; without this the next call's first read-modify-write would wait for it.
-  void ask_ahead(std::uint64_t sequence, std::size_t bytes) {
+  void ask_ahead(std::uint64_t sequence, std::size_t bytes, bool only) {
     if (source_.deep == nullptr) return;
-    const std::size_t cell = (sequence + asked_ahead) % ring_epochs;
+    const bool is_short = only && writes_short(sequence, bytes);
+    const std::uint64_t later = sequence + (is_short ? cells_a_line : asked_ahead);
+    const std::size_t cell = later % ring_epochs;
     if (source_.deep->cells[cell].used > source_.known) return;
+    if (is_short) return slots::ask_for_half(source_.deep->short_cell(later));
     const slots::word* const line = source_.deep->words[cell];
     slots::ask_for_half(line);
     if (bytes > slots::half_payload) slots::ask_for_half(line + slots::line_words / 2);
@@ -160,6 +188,9 @@ public:
   static std::size_t most_bytes();
 
 private:
+  static constexpr std::size_t short_words = 2;  ///< of a short cell, with its stamp
+  static constexpr std::size_t cells_a_line = 64 / (short_words * sizeof(slots::word));
+
   /// Where an epoch's lines lie, as its source uses it.
   struct place {
     std::uint64_t used = 0;     ///< 1 + the epoch that used it last; 0: none
@@ -170,8 +201,17 @@ private:
     std::uint64_t first = 0;  ///< epochs from here on lie in the ring
     place cells[ring_epochs];
     alignas(128) slots::word words[ring_epochs][first_lines * slots::line_words] = {};
+    alignas(128) slots::word short_cells[ring_epochs * short_words] = {};
+
+    slots::word* short_cell(std::uint64_t sequence) { return short_cells + sequence % ring_epochs * short_words; }
   };
 
+  /// The source has sent in the epoch before, too. @pre the message is its epoch's only one
+  bool writes_short(std::uint64_t sequence, std::size_t bytes) const {
+    const ring* const deep = source_.deep;
+    return bytes <= short_bytes && deep != nullptr && sequence > deep->first &&
+           deep->cells[(sequence - 1) % ring_epochs].used == sequence;
+  }
   place& place_of(std::uint64_t sequence) {
     return source_.deep == nullptr ? source_.half[sequence & 1] : source_.deep->cells[sequence % ring_epochs];
   }

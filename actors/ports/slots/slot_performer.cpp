@@ -136,12 +136,18 @@ TROUPE_INLINE slot_performer::outcome slot_performer::receive(lane_state& lane, 
   outcome result = outcome::moved;
   if (code_->format == slot_format::ll128 && s.bytes <= slots::ll128_payload && s.in_line < slot_channel::first_lines) {
     slot_channel& from = *channels_[s.in_channel];
-    const slots::word* line = from.lines_to_read(sequence_, s.in_line).first;
+    const slots::word* line = s.only_in && code_->runs_ahead ? from.message_to_read(sequence_, s.bytes)
+                                                             : from.lines_to_read(sequence_, s.in_line).first;
     result = greet(from, s, line);
+    if (result == outcome::chunk) result = look_elsewhere(s, line);
     if (result != outcome::moved) return result;
     deliver(s, 0, slots::data_of(line), s.bytes);
   } else {
     result = code_->format == slot_format::ll128 ? receive_ll128(lane, s) : receive_ll(lane, s);
+    // What lies elsewhere is no message of this size or format.
+    const slots::word* other = nullptr;
+    if (result == outcome::chunk && lane.progress == 0 && look_elsewhere(s, other) == outcome::mismatch)
+      result = outcome::mismatch;
   }
   if (forwards && result != outcome::mismatch) board_->notify(code_->channels[s.out_channel].peer, rank_);
   return result;
@@ -171,7 +177,7 @@ TROUPE_INLINE slot_performer::outcome slot_performer::open(const slot_step& s) {
   if (use.reverse >= 0) to.learn(channels_[static_cast<std::size_t>(use.reverse)]->seen());
   if (!to.open(sequence_, generation_, code_->format, use.lines)) [[unlikely]]
     return open_late(s);
-  to.ask_ahead(sequence_, s.bytes);
+  to.ask_ahead(sequence_, s.bytes, s.only_out && code_->runs_ahead);
   return outcome::moved;
 }
 
@@ -189,7 +195,9 @@ slot_performer::outcome slot_performer::open_late(const slot_step& s) {
 TROUPE_INLINE void slot_performer::write(const slot_step& s, std::size_t at, const std::byte* data, std::size_t bytes) {
   if (code_->format == slot_format::ll) return write_ll(s, at, data, bytes);
   if (s.bytes > slots::ll128_payload || s.out_line >= slot_channel::first_lines) return write_ll128(s, at, data, bytes);
-  slots::word* line = channels_[s.out_channel]->lines_to_write(sequence_, s.out_line).first;
+  slots::word* line = s.only_out && code_->runs_ahead
+                          ? channels_[s.out_channel]->message_to_write(sequence_, s.bytes)
+                          : channels_[s.out_channel]->lines_to_write(sequence_, s.out_line).first;
   slots::write_line(line, data, bytes, slots::join(stamp_, tag_of(s)), board_->tearing());
 }
 
@@ -250,6 +258,17 @@ TROUPE_INLINE slot_performer::outcome slot_performer::greet(slot_channel& from, 
   }
   from.saw(sequence_);
   return outcome::moved;
+}
+
+/// Now and then, if the first message of an epoch has not come where it was expected: it may lie in another place. `moved`: at `line`.
+slot_performer::outcome slot_performer::look_elsewhere(const slot_step& s, const slots::word*& line) {
+  if (s.in_line != 0 || (!looks_everywhere_ && ++misses_ % looks_elsewhere != 0)) return outcome::chunk;
+  slot_channel& from = *channels_[s.in_channel];
+  if (!from.readable(generation_)) return outcome::chunk;
+  const slots::word* const found = from.first_message(sequence_, stamp_);
+  if (found == nullptr) return outcome::chunk;
+  line = found;
+  return greet(from, s, found);
 }
 
 /// A line in the middle of a message whose beginning has come.
@@ -387,6 +406,7 @@ slot_performer::status slot_performer::advance() {
     }
     if (lanes_.size() == 1) break;  // nobody else could have made it ready again
   }
+  looks_everywhere_ = false;
   return status::waiting;
 }
 
@@ -412,6 +432,7 @@ std::vector<lane_wait> slot_performer::waits() const {
 }
 
 void slot_performer::announce(slot_board::sleep& to) const {
+  looks_everywhere_ = true;
   if (unfinished_ == 0) return to.announce(rank_, slot_board::anybody);
   rank_t writer = slot_board::anybody;
   int lanes = 0;

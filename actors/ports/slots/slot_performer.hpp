@@ -67,8 +67,9 @@ public:
   std::size_t steps_taken() const override { return steps_; }
 
 private:
-  static constexpr std::size_t tiny_bytes = 64;    ///< sums of so few are added one by one
-  static constexpr std::size_t lines_behind = 16;  ///< that a reader stays behind a writer it has caught up with
+  static constexpr std::size_t tiny_bytes = 64;         ///< sums of so few are added one by one
+  static constexpr std::uint32_t looks_elsewhere = 32;  ///< every so many a message is looked for wherever it may lie
+  static constexpr std::size_t lines_behind = 16;       ///< that a reader stays behind a writer it has caught up with
 
   enum class outcome : std::uint8_t { moved, chunk, credit, lane, mismatch };
   struct lane_state {
@@ -86,6 +87,7 @@ private:
   outcome receive(lane_state& lane, const slot_step& s);
   void local(const slot_step& s) const;
   outcome receive_ll128(lane_state& lane, const slot_step& s);
+  outcome look_elsewhere(const slot_step& s, const slots::word*& line);
   bool has_come(slot_channel& from, std::size_t line) const;
   outcome receive_ll(lane_state& lane, const slot_step& s);
   std::size_t unpack_ll(slot_channel& from, const slot_step& s, std::size_t at, std::byte* to, std::size_t bytes) const;
@@ -120,8 +122,10 @@ private:
   std::uint32_t bound_lines_ = 0;  ///< that each of them has room for
   std::uint32_t stamp_ = 0;
   std::uint32_t tag_ = 0;
-  int unit_shift_ = 0;       ///< of unit_of(type_, kind_)
-  bool found_ring_ = false;  ///< there is another place to look at
+  std::uint32_t misses_ = 0;               ///< looks that found nothing
+  mutable bool looks_everywhere_ = false;  ///< the next look is the one before a sleep, and leaves no place out
+  int unit_shift_ = 0;                     ///< of unit_of(type_, kind_)
+  bool found_ring_ = false;                ///< there is another place to look at
   datatype type_ = datatype::u8;
   op_kind kind_ = op_kind::user;
   bool tiny_ = false;  ///< kernel_ is for messages of at most tiny_bytes
