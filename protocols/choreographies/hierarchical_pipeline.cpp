@@ -15,6 +15,10 @@
 // Servers may have different numbers of cards (rings, below): a card of a smaller one has several rings, each in a lane of its own, so
 // lanes inside begin after as many as the largest server has times the cards of the smallest.
 //
+// Servers may be in pods, pods in racks … (nested_groups, hierarchy.hpp). Then each of these levels has a ring, and what one level delivers goes on
+// at once in the next further in, in another ring for each block, in a lane of its own as far as lanes suffice. all_to_all takes all
+// servers as one level.
+//
 // Every transfer carries exactly one rank's block, straight to its final place: nothing is scattered, nothing rearranged, and
 // one transfer inside the server remains after the last ring step. reduce_scatter is the mirror: the server's cards add up
 // their blocks for one server while the ring carries the sums of the one before. Only sums and blocks that are on the way to
@@ -182,6 +186,169 @@ void all_reduce(score_builder& s, const standpoint& at) {
   gather(s, at, output[at.rank], complete);
 }
 
+// -- several levels between servers -----------------------------------------------------------------------------------
+
+/// How lanes are spent, if there are enough of them.
+struct lane_use {
+  bool apart = true;  ///< inside a server, as above
+  bool wide =
+      true;  ///< a ring for every block that the levels further out have delivered goes round in a lane of its own
+};
+
+/// A rank's place in all levels: those between servers, and last the server.
+struct nested_standpoint {
+  const nested_groups& groups;
+  rank_t rank;
+  lane_use use;
+  int rings = groups.between_servers(), cards = groups.group_size(rings - 1);
+
+  int levels() const { return rings + 1; }
+  bool is_ring(int level) const { return level < rings; }
+  int members(int level) const { return is_ring(level) ? groups.extent(level) : cards; }
+  int card_of(rank_t other) const { return groups.position(other) % cards; }
+  /// The rank that is where `other` is in all levels but one, in which it is `ahead` of this one.
+  rank_t beside(rank_t other, int level, int ahead) const {
+    if (is_ring(level)) return groups.with_digit(other, level, groups.digit(rank, level) + ahead);
+    const int card = ((card_of(rank) + ahead) % cards + cards) % cards;
+    return groups.at(groups.position(other) - card_of(other) + card);
+  }
+  int lanes_of(int level) const {
+    if (is_ring(level)) return use.wide ? groups.columns(level) : 1;
+    return use.apart ? cards : cards - 1;
+  }
+  int first_lane(int level) const {
+    int lane = 0;
+    for (int outer = 0; outer < level; ++outer) lane += lanes_of(outer);
+    return lane;
+  }
+  int ring_lane(int level, int number) const { return first_lane(level) + (use.wide ? number : 0); }
+  /// @param number of the block, in the order in which the levels further out deliver them
+  lane_writer ring(score_builder& s, int level, int number) const {
+    return s.lane(rank, ring_lane(level, number)).from(beside(rank, level, -1)).to(beside(rank, level, 1));
+  }
+  lane_writer send_inside(score_builder& s, int k) const {
+    return s.lane(rank, first_lane(rings) + (use.apart ? card_of(rank) : k - 1)).to(beside(rank, rings, k));
+  }
+  lane_writer recv_inside(score_builder& s, int k) const {
+    const rank_t sender = beside(rank, rings, -k);
+    return s.lane(rank, first_lane(rings) + (use.apart ? card_of(sender) : k - 1)).from(sender);
+  }
+};
+
+/// Cells, and the step that completes them.
+struct completed {
+  cells what;
+  step_ref by;
+};
+
+/// From the outside in: every level spreads what has come to this rank so far, in the order in which it has come.
+void gather(score_builder& s, const nested_standpoint& at, const completed& own) {
+  struct arrival {
+    rank_t source;
+    completed block;
+  };
+  std::vector<arrival> come{{at.rank, own}};
+  for (int level = 0; level < at.rings; ++level) {
+    const int members = at.members(level);
+    std::vector<arrival> next;
+    for (int number = 0; const arrival& a : come) {
+      next.push_back(a);
+      auto ring = at.ring(s, level, number);
+      if (a.block.by.lane != at.ring_lane(level, number++)) ring.after(a.block.by);
+      if (members > 1) ring.send(a.block.what);
+      for (int t = 1; t < members; ++t) {
+        const rank_t source = at.beside(a.source, level, -t);
+        const cells block = output[source];
+        next.push_back({source, {block, t < members - 1 ? ring.recv_copy_send(block) : ring.recv(block)}});
+      }
+    }
+    come = std::move(next);
+  }
+  for (const arrival& a : come)
+    for (int k = 1; k < at.cards; ++k) {
+      at.send_inside(s, k).after(a.block.by).send(a.block.what);
+      at.recv_inside(s, k).recv(output[at.beside(a.source, at.rings, -k)]);
+    }
+}
+
+/// From the inside out: a level makes the sums that the one around asks for, in the order in which it does.
+template <class SumOf>
+class summation {
+public:
+  /// @param sum_of where a server's sum for a rank is added up
+  summation(score_builder& s, const nested_standpoint& at, SumOf sum_of)
+      : s_(s), at_(at), sum_of_(sum_of), rings_begun_(static_cast<std::size_t>(at.rings)) {}
+
+  /// What the ranks that are elsewhere than this one in `level` or further in have for `target`, which is elsewhere further out alone.
+  completed of(int level, rank_t target) {
+    if (!at_.is_ring(level)) return of_server(target);
+    const int members = at_.members(level), number = rings_begun_[static_cast<std::size_t>(level)]++;
+    const auto share = [&](int back) { return of(level + 1, at_.beside(target, level, -back)); };
+    for (int t = 1; t < members; ++t) {
+      const completed sum = share(t);
+      auto ring = at_.ring(s_, level, number);
+      ring.after(sum.by);
+      if (t == 1) ring.send(sum.what);
+      else ring.recv_reduce_send(sum.what);
+    }
+    const completed sum = share(0);
+    auto ring = at_.ring(s_, level, number);
+    return members > 1 ? add(ring, sum, target) : sum;
+  }
+
+private:
+  completed of_server(rank_t target) {
+    for (int k = 1; k < at_.cards; ++k) at_.send_inside(s_, k).send(input[at_.beside(target, at_.rings, k)]);
+    completed sum{input[target], {}};
+    for (int k = 1; k < at_.cards; ++k) {
+      auto lane = at_.recv_inside(s_, k);
+      sum = add(lane, sum, target);
+    }
+    return sum;
+  }
+  /// The first sum of a rank's own input goes to where it is added up.
+  completed add(lane_writer& lane, const completed& to, rank_t target) {
+    lane.after(to.by);
+    if (to.what.buffer != buffer_kind::input) return {to.what, lane.recv_reduce(to.what)};
+    const cells sum = sum_of_(target);
+    return {sum, lane.recv_reduce_copy(to.what, sum)};
+  }
+
+  score_builder& s_;
+  const nested_standpoint& at_;
+  SumOf sum_of_;
+  std::vector<int> rings_begun_;  // by level
+};
+
+void all_gather(score_builder& s, const nested_standpoint& at) {
+  gather(s, at, {input[0], {}});
+  s.lane(at.rank).copy_own(input[0], output[at.rank]);
+}
+
+void reduce_scatter(score_builder& s, const nested_standpoint& at) {
+  const auto sum_of = [&](rank_t target) { return target == at.rank ? output[0] : s.scratch_block(at.rank, target); };
+  summation{s, at, sum_of}.of(0, at.rank);
+}
+
+void all_reduce(score_builder& s, const nested_standpoint& at) {
+  gather(s, at, summation{s, at, [](rank_t target) { return output[target]; }}.of(0, at.rank));
+}
+
+template <void (*part_of)(score_builder&, const nested_standpoint&)>
+score of_levels(const setup& on, const nested_groups& groups) {
+  score_builder s{on, "hierarchical_pipeline", block_count(on.what, on.ranks) == 1 ? on.ranks : 1};
+  constexpr lane_use uses[] = {{true, true}, {true, false}, {false, false}};
+  const auto fits = [&](const lane_use& use) {
+    const nested_standpoint first{groups, 0, use};
+    return lanes_fit(on, first.first_lane(first.levels()));
+  };
+  const auto* const best = std::ranges::find_if(uses, fits);
+  for (rank_t r = 0; r < on.ranks; ++r) part_of(s, {groups, r, best != std::end(uses) ? *best : uses[0]});
+  return s.finish();
+}
+
+// -- both -------------------------------------------------------------------------------------------------------------
+
 template <void (*part_of)(score_builder&, const standpoint&)>
 score of_all(const setup& on) {
   const hierarchy h{on.placement};
@@ -194,9 +361,16 @@ score of_all(const setup& on) {
   return s.finish();
 }
 
-constexpr offer offered[] = {{collective::all_gather, of_all<all_gather>},
-                             {collective::reduce_scatter, of_all<reduce_scatter>},
-                             {collective::all_reduce, of_all<all_reduce>},
+template <void (*of_two)(score_builder&, const standpoint&), void (*of_more)(score_builder&, const nested_standpoint&)>
+score of_any(const setup& on) {
+  if (on.placement.uniform())
+    if (const nested_groups groups{on.placement}; groups.between_servers() > 1) return of_levels<of_more>(on, groups);
+  return of_all<of_two>(on);
+}
+
+constexpr offer offered[] = {{collective::all_gather, of_any<all_gather, all_gather>},
+                             {collective::reduce_scatter, of_any<reduce_scatter, reduce_scatter>},
+                             {collective::all_reduce, of_any<all_reduce, all_reduce>},
                              {collective::all_to_all, of_all<exchange>}};
 
 }  // namespace

@@ -600,7 +600,7 @@ TEST_CASE("the hierarchical ones talk inside the server or to the card of the sa
     }
 }
 
-TEST_CASE("hierarchical on layouts of any depth is right, level by level") {
+TEST_CASE("hierarchical and hierarchical_pipeline on layouts of any depth are right, level by level") {
   std::vector<layout> layouts;
   for (const char* text : {"2x2x2", "2x3x4", "3x2x3", "1x3x4", "2x2x2x1", "2x2x3x1", "3x2x2x2", "3x2x1x2", "2x2x1x1",
                            "4x3x1x1", "2x2x2x2x1", "2x1x2x2x2", "2x3x2x1x2", "2x2x2x2x2", "2x2x2x1x1x1",
@@ -614,18 +614,18 @@ TEST_CASE("hierarchical on layouts of any depth is right, level by level") {
   const int before = proved;
   for (const layout& placement : layouts)
     if (placement.size() <= most_ranks)
-      for (const collective what : c::hierarchical.collectives) {
-        const setup on = on_layout(what, placement);
-        CAPTURE(describe(c::hierarchical, on));
-        CHECK(refusal(c::hierarchical, on).empty());
-        prove_variants(c::hierarchical, on);
-      }
-  CHECK(proved - before > (most_ranks < 64 ? 200 : 400));
+      for (const choreography* which : {&c::hierarchical, &c::hierarchical_pipeline})
+        for (const collective what : which->collectives) {
+          const setup on = on_layout(what, placement);
+          CAPTURE(describe(*which, on));
+          CHECK(refusal(*which, on).empty());
+          prove_variants(*which, on);
+        }
+  CHECK(proved - before > (most_ranks < 64 ? 400 : 800));
 }
 
-TEST_CASE(
-    "hierarchical: a level is for those who differ in it alone, with the share that the levels inside have left") {
-  const std::vector<int> extents{3, 2, 4, 2};  // pods, servers, cards, core groups
+TEST_CASE("hierarchies: a level is for those who differ in it alone, with the share that the other levels have left") {
+  const std::vector<int> extents{3, 2, 4, 2};  // racks, pods, servers, cards
   const int ranks = 48;
   const auto digits = [&](rank_t r) {
     std::vector<int> found;
@@ -633,29 +633,59 @@ TEST_CASE(
       found.insert(found.begin(), rest % extents[static_cast<std::size_t>(level)]);
     return found;
   };
-  for (const collective what : c::hierarchical.collectives) {
-    CAPTURE(name(what));
-    const score s = write_score(c::hierarchical, on_layout(what, layout::nested(extents)));
-    for (rank_t r = 0; r < ranks; ++r) {
-      std::vector<int> cells(4), messages(4);
-      for (const lane& steps : s.players[static_cast<std::size_t>(r)].lanes)
-        for (const step& at : steps) {
-          if (!sends(at.kind)) continue;
-          const auto from = digits(r), to = digits(at.to);
-          int differ = 0, level = 0;
-          for (int l = 0; l < 4; ++l)
-            if (from[static_cast<std::size_t>(l)] != to[static_cast<std::size_t>(l)]) ++differ, level = l;
-          REQUIRE(differ == 1);
-          ++messages[static_cast<std::size_t>(level)];
-          cells[static_cast<std::size_t>(level)] += std::max(at.source.count, at.target.count);
+  for (const choreography* which : {&c::hierarchical, &c::hierarchical_pipeline})
+    for (const collective what : which->collectives) {
+      const bool pipeline = which == &c::hierarchical_pipeline;
+      if (pipeline && what == collective::all_to_all) continue;  // of all servers at once
+      CAPTURE(which->name);
+      CAPTURE(name(what));
+      const score s = write_score(*which, on_layout(what, layout::parse("3x2x4x2x1")));
+      for (rank_t r = 0; r < ranks; ++r) {
+        std::vector<int> cells(4), messages(4);
+        for (const lane& steps : s.players[static_cast<std::size_t>(r)].lanes)
+          for (const step& at : steps) {
+            if (!sends(at.kind)) continue;
+            const auto from = digits(r), to = digits(at.to);
+            int differ = 0, level = 0;
+            for (int l = 0; l < 4; ++l)
+              if (from[static_cast<std::size_t>(l)] != to[static_cast<std::size_t>(l)]) ++differ, level = l;
+            REQUIRE(differ == 1);
+            ++messages[static_cast<std::size_t>(level)];
+            cells[static_cast<std::size_t>(level)] += std::max(at.source.count, at.target.count);
+          }
+        if (pipeline && what == collective::all_gather) CHECK(s.players[static_cast<std::size_t>(r)].scratch.empty());
+        int columns = 1;  // ranks that have the same digits from a level on
+        for (std::size_t level = 0; level < 4; columns *= extents[level++]) {
+          const int others = extents[level] - 1, ways = what == collective::all_reduce ? 2 : 1;
+          CHECK(messages[level] == ways * others * (pipeline ? columns : 1));
+          CHECK(cells[level] ==
+                (what == collective::all_to_all ? others * ranks / extents[level] : ways * others * columns));
         }
-      int columns = 1;  // ranks that have the same digits from a level on
-      for (std::size_t level = 0; level < 4; columns *= extents[level++]) {
-        const int others = extents[level] - 1, ways = what == collective::all_reduce ? 2 : 1;
-        CHECK(messages[level] == ways * others);
-        CHECK(cells[level] ==
-              (what == collective::all_to_all ? others * ranks / extents[level] : ways * others * columns));
       }
+    }
+}
+
+TEST_CASE("hierarchical pipeline of pods: a block goes on inside as soon as the level outside has delivered it") {
+  constexpr int pods = 3, servers = 4, cards = 2;
+  const score s = write_score(c::hierarchical_pipeline, on_layout(collective::all_gather, layout::parse("3x4x2x1")));
+  for (rank_t r = 0; r < s.ranks; ++r) {
+    // A ring between pods, one between the servers of a pod for each block that it delivers, and a lane to or from each card.
+    CHECK(messages(s, r, 0) == pods - 1);
+    std::vector<step_ref> arrived;
+    for (int block = 0; block < pods; ++block) {
+      const lane& ring = lane_of(s, r, 1 + block);
+      CHECK(messages(s, r, 1 + block) == servers - 1);
+      CHECK(ring.front().kind == step_kind::send);
+      const step_ref delivered = block == 0 ? step_ref{} : step_ref{0, block};
+      CHECK(ring.front().after == delivered);
+      arrived.push_back(delivered);
+      for (int t = 1; t < servers; ++t) arrived.push_back({1 + block, t});
+    }
+    const lane& inside = lane_of(s, r, 1 + pods + r % cards);
+    REQUIRE(inside.size() == arrived.size());
+    for (std::size_t i = 0; i < inside.size(); ++i) {
+      CHECK(inside[i].kind == step_kind::send);
+      CHECK(inside[i].after == arrived[i]);
     }
   }
 }
