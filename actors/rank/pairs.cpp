@@ -385,7 +385,10 @@ pair_end pairs::make_end(row& in, const operation_key& key, const pair_call& wha
     over = sent_when::taken;
   const std::uint64_t left_before = in.still_left_in(key.epoch);
   // A staging buffer is the message's only once that has its slot.
-  if (far && over == sent_when::taken && left_before == 0) peer.staging = staging_for(key, *in.lane, what.input, bytes);
+  if (far && over == sent_when::taken && left_before == 0) {
+    peer.staging = staging_for(key, *in.lane, what.input, bytes);
+    peer.copier = &staging_.copier();
+  }
   return pair_end::of_sender(*in.lane, number, shape, what.input, bytes, peer, over, left_before);
 }
 
@@ -403,7 +406,9 @@ std::byte* pairs::staging_for(const operation_key& key, pair_lane& lane, const v
   constexpr std::size_t worth_asking = 2048;
   if (bytes <= pair_slot::inline_bytes) return nullptr;
   if (bytes > worth_asking && others_->shares(static_cast<const std::byte*>(data))) return nullptr;
-  if (!others_->costs().worth_staging({std::min(bytes, pair_end::far_unit_bytes)}, 2)) return nullptr;
+  const copy_costs::use use{.bytes = std::min(bytes, pair_end::far_unit_bytes),
+                            .beside = bytes >= 2 * pair_end::far_unit_bytes};
+  if (!others_->costs().worth_staging(use, 2)) return nullptr;
   return staging_.place(key.peer, lane, number_of(key.epoch), bytes);
 }
 

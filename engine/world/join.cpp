@@ -290,10 +290,10 @@ copy_costs costs_of_copies(const engine_core& core, const actors::roster& job, s
   const bool limited = seen.usable_cpus() < static_cast<int>(seen.allowed_cpus.size());
   const copy_costs found = costs_of(time_copies(cpus), limited ? seen.usable_cpus() : static_cast<int>(cpus.size()));
   core.log->debug(
-      "between the processes of this host, a copy to a staging buffer costs {:.0f} ns a KiB; a copy by the system "
-      "{:.0f} ns, and "
+      "between the processes of this host, a copy to a staging buffer costs {:.0f} ns a KiB, past the caches {:.0f}; a "
+      "copy by the system {:.0f} ns, and "
       "{:.0f} a KiB, more than one by a core; they have {} cores",
-      found.staging, found.call, found.system, found.cores);
+      found.staging, found.past, found.call, found.system, found.cores);
   return found;
 }
 

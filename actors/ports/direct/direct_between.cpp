@@ -72,24 +72,27 @@ void direct_performer::map_what_is_shared(rank_t which) {
 // -- staging buffers --------------------------------------------------------------------------------------------------
 
 /// To where others look for it. @param some what others read, where each rank performs its own copies
-void direct_performer::copy_input(std::byte* to, std::span<const std::uint32_t> some) const {
+void direct_performer::copy_input(std::byte* to, std::span<const std::uint32_t> some) {
+  const std::size_t whole = sizes().bytes_of_own(true);
+  const auto stage = [&](std::size_t from, std::size_t bytes) {
+    copier_.copy(to + from, mine_.input + from, bytes, whole);
+  };
   std::size_t begin = 0, end = 0;  // of neighbours that are copied at once
   for (const std::uint32_t operand : some) {
     const cell_range& at = code_->operands[operand];
     const std::size_t offset = sizes().offset(at);
     if (offset != end) {
-      troupe::copy(to + begin, mine_.input + begin, end - begin);
+      stage(begin, end - begin);
       begin = offset;
     }
     end = offset + sizes().elements(at) * sizes().element_size();
   }
-  troupe::copy(to + begin, mine_.input + begin, end - begin);
+  stage(begin, end - begin);
   if (!some.empty()) return;
-  if (sizes().equal()) return troupe::copy(to, mine_.input, sizes().bytes_of_own(true));
+  if (sizes().equal()) return stage(0, whole);
   const auto lengths = sizes().own_blocks(true);
   for (std::size_t i = 0; i < lengths.size(); ++i) {
-    const std::size_t begin = sizes().mine().input_begins[i] * sizes().element_size();
-    troupe::copy(to + begin, mine_.input + begin, lengths[i] * sizes().element_size());
+    stage(sizes().mine().input_begins[i] * sizes().element_size(), lengths[i] * sizes().element_size());
   }
 }
 
@@ -98,8 +101,15 @@ copy_costs::use direct_performer::use_of(std::size_t bytes, bool input) const {
   const direct_program::passing& what = input ? code_->read_by_others : code_->written_by_others;
   const bool folds = is_reduction(code_->what);
   const auto part = static_cast<std::size_t>(static_cast<double>(bytes) * what.part);
-  return {std::min(part, folds ? piece_of(code_->most_inputs) : longest_piece), what.times, what.owners, what.others,
-          folds};
+  // A root that gathers copies its own block first, on a core that no other rank wants.
+  const bool gathers = input && code_->what == collective::gather && board_->ranks() <= others_->costs().cores;
+  return {.bytes = std::min(part, folds ? piece_of(code_->most_inputs) : longest_piece),
+          .times = what.times,
+          .stagers = what.owners,
+          .others = what.others,
+          .folds = folds,
+          .is_long = folds && part >= all_pieces,
+          .beside = gathers};
 }
 
 bool direct_performer::worth_staging(std::size_t bytes, bool input) const {

@@ -15,6 +15,7 @@
 #include "actors/ports/board_performer.hpp"
 #include "actors/ports/direct/direct_board.hpp"
 #include "actors/ports/direct/direct_fit.hpp"
+#include "actors/ports/segment/staging_copier.hpp"
 #include "actors/ports/segment/staging_memory.hpp"
 #include "memory/types/types.hpp"
 #include "protocols/program/direct_program.hpp"
@@ -150,7 +151,7 @@ private:
   void map_what_is_shared(rank_t which);
   bool perform_between(const direct_program::pass& p, stretch which);
   buffers stage_what_others_use();
-  void copy_input(std::byte* to, std::span<const std::uint32_t> some) const;
+  void copy_input(std::byte* to, std::span<const std::uint32_t> some);
   void take_from_staging();
   copy_costs::use use_of(std::size_t bytes, bool input) const;
   bool worth_staging(std::size_t bytes, bool input) const;
@@ -169,6 +170,7 @@ private:
   std::vector<std::byte> pieces_;                  ///< pieces of others' memory
   std::vector<block_lists> lists_read_;            ///< by rank
   staging_memory input_staging_, output_staging_;  ///< of direct_staging.hpp; kept
+  staging_copier copier_;
   std::vector<std::byte> scratch_;
   std::vector<buffers> buffers_;  ///< by rank; of those met
   std::vector<const void*> in_;

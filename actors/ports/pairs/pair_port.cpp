@@ -61,14 +61,14 @@ void pair_end::post() {
 const std::byte* pair_end::stage_what_it_reads() {
   if (far_.staging != nullptr && is_away()) far_.staging = nullptr;
   if (far_.staging == nullptr) return data_;
-  if (bytes_ < shared_from) troupe::copy(far_.staging, data_, bytes_, store_hint::cached);  // it is read at once
+  if (bytes_ < shared_from) far_.copier->copy(far_.staging, data_, bytes_, bytes_);
   else stage_unit(0);
   return far_.staging;
 }
 
 void pair_end::stage_unit(std::uint64_t which) {
   const std::size_t begin = which * unit();
-  troupe::copy(far_.staging + begin, data_ + begin, std::min(unit(), bytes_ - begin), store_hint::cached);
+  far_.copier->copy(far_.staging + begin, data_ + begin, std::min(unit(), bytes_ - begin), bytes_);
   slot_->sender.staged.store(mark_ << unit_bits | (which + 1), std::memory_order_release);
 }
 

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "actors/ports/pairs/pair_board.hpp"
+#include "actors/ports/segment/staging_copier.hpp"
 
 namespace troupe {
 
@@ -25,6 +26,7 @@ struct pair_far_end {
   rank_t rank = -1;
   /// Of a sender: as long as the message; where the receiver finds what is copied there (pair_staging.hpp). Null: there is none.
   std::byte* staging = nullptr;
+  staging_copier* copier = nullptr;  ///< if there is a staging buffer
 };
 
 /// When a sender's end is over.

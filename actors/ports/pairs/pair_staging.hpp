@@ -14,6 +14,7 @@
 #include <cstdint>
 
 #include "actors/ports/pairs/pair_board.hpp"
+#include "actors/ports/segment/staging_copier.hpp"
 #include "actors/ports/segment/staging_memory.hpp"
 
 namespace troupe {
@@ -39,6 +40,8 @@ public:
     return bytes <= place_ ? short_place(to, number) : bytes <= longest ? long_place(lane, number, bytes) : nullptr;
   }
 
+  staging_copier& copier() { return copier_; }
+
 private:
   std::byte* short_place(rank_t to, std::uint64_t number) {
     if (!tried_) {
@@ -58,6 +61,7 @@ private:
   }
 
   staging_memory short_, long_;
+  staging_copier copier_;
   std::size_t ranks_, place_;
   bool tried_ = false;
   int longer_ = 0;             ///< than there was a place for

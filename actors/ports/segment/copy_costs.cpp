@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "actors/waiting/napping.hpp"
+#include "memory/kernels/kernels.hpp"
 
 namespace troupe {
 
@@ -66,11 +67,14 @@ class exchange {
 public:
   explicit exchange(clock::time_point until) : until_(until) {
     // Nothing is allocated while both threads are at work.
-    for (auto* each : {&all_.to_staging, &all_.from_staging, &all_.by_system, &all_.call}) each->reserve(rounds);
+    for (auto* each : {&all_.to_staging, &all_.past_caches, &all_.from_staging, &all_.by_system, &all_.call})
+      each->reserve(rounds);
   }
   void own() {
     for (int i = 0; i < rounds && wait_for(2 * i); ++i) {
       std::memset(own_.data(), i, size);  // as data is that has just been computed
+      all_.past_caches.push_back(
+          nanoseconds_of([&] { troupe::copy(past_.data(), own_.data(), size, store_hint::streamed); }));
       all_.to_staging.push_back(nanoseconds_of([&] { std::memcpy(staging_.data(), own_.data(), size); }));
       turn_.store(2 * i + 1, std::memory_order_release);
     }
@@ -78,6 +82,7 @@ public:
   void take() {
     for (int i = 0; i < rounds && !refused_ && wait_for(2 * i + 1); ++i) {
       all_.from_staging.push_back(nanoseconds_of([&] { std::memcpy(taken_.data(), staging_.data(), size); }));
+      std::memcpy(taken_.data(), past_.data(), size);
       const double all = nanoseconds_of([&] { refused_ = !copy_by_system(taken_.data(), own_.data(), size); });
       if (refused_) break;
       all_.by_system.push_back(all);
@@ -87,7 +92,8 @@ public:
     over_.store(true, std::memory_order_release);
   }
   copy_times medians() {
-    return {median_of(all_.to_staging), median_of(all_.from_staging), median_of(all_.by_system), median_of(all_.call)};
+    return {median_of(all_.to_staging), median_of(all_.from_staging), median_of(all_.by_system), median_of(all_.call),
+            median_of(all_.past_caches)};
   }
 
 private:
@@ -104,12 +110,12 @@ private:
 
   static constexpr std::size_t size = copy_times::measured;
 
-  std::vector<line> own_ = std::vector<line>(size / sizeof(line)), staging_ = own_, taken_ = own_;
+  std::vector<line> own_ = std::vector<line>(size / sizeof(line)), staging_ = own_, past_ = own_, taken_ = own_;
   std::atomic<int> turn_{0};
   std::atomic<bool> over_{false};
   bool refused_ = false;  ///< by the system; the taker's
   struct {
-    std::vector<double> to_staging, from_staging, by_system, call;
+    std::vector<double> to_staging, past_caches, from_staging, by_system, call;
   } all_;
   const clock::time_point until_;
 };
@@ -130,18 +136,20 @@ copy_times time_series(std::span<const int> cpus, clock::time_point until) {
 copy_costs costs_of(const copy_times& times, int cores) {
   copy_costs found;
   found.cores = std::max(1, cores);
-  for (const double each : {times.to_staging, times.from_staging, times.by_system, times.call})
+  for (const double each : {times.to_staging, times.from_staging, times.by_system, times.call, times.past_caches})
     if (each == copy_times::unknown) return found;
   constexpr double kilobytes = copy_times::measured / 1024.0;
   found.call = times.call;
   found.staging = times.to_staging / kilobytes;
+  found.past = times.past_caches / kilobytes;
   found.system = std::max(0.0, times.by_system - times.call - times.from_staging) / kilobytes;
   return found;
 }
 
 copy_times least_of(const copy_times& one, const copy_times& other) {
   return {std::min(one.to_staging, other.to_staging), std::min(one.from_staging, other.from_staging),
-          std::min(one.by_system, other.by_system), std::min(one.call, other.call)};
+          std::min(one.by_system, other.by_system), std::min(one.call, other.call),
+          std::min(one.past_caches, other.past_caches)};
 }
 
 bool agree(const copy_times& one, const copy_times& other) {

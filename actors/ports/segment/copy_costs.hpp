@@ -15,9 +15,10 @@ struct copy_costs {
   double call = 0;     ///< of a copy by the system, ns
   double system = 1;   ///< what such a copy costs more than one by the processor, ns a KiB
   double staging = 0;  ///< a copy to memory that another core has read, ns a KiB
+  double past = 0;     ///< the same past the caches (staging_copier.hpp)
   int cores = 1;       ///< of the host's processes
 
-  static copy_costs never_worth_staging() { return {.call = 0, .system = 0, .staging = 1}; }
+  static copy_costs never_worth_staging() { return {.call = 0, .system = 0, .staging = 1, .past = 1}; }
 
   /// What ranks might stage of their inputs for others to read, or of their outputs for others to write.
   struct use {
@@ -26,6 +27,8 @@ struct copy_costs {
     int stagers = 1;        ///< ranks that would copy to their staging buffers, or from them
     int others = 1;         ///< ranks that read there, or write
     bool folds = false;     ///< what the system has copied is read once more, from the core's cache
+    bool is_long = false;   ///< and folded: its lines would come from other caches, or memory, whichever way it goes
+    bool beside = false;  ///< who reads has as much to copy while it is staged, or takes what is staged piece by piece
   };
   /// That the copies to the staging buffers take less time than the system's calls. @param ranks that wait for each other
   bool worth_staging(const use& of, int ranks) const {
@@ -35,8 +38,12 @@ struct copy_costs {
     const double by_system = of.times * (system + again + call / kilobytes);
     // Where ranks share cores, a staging buffer's lines are as often in the cache of the core that writes them.
     const double lines_elsewhere = ranks > cores && cores > 1 ? 1 - 1.0 / cores : 1;
+    // Where the two copies take their time side by side, or what is read is long, it matters little that the reader finds in no near cache what was
+    // written past them.
+    const double least = std::min(staging, past);
+    const double to_staging = of.beside ? least / 2 : of.is_long ? least : staging;
     const auto at_once = [&](int several) { return static_cast<double>(std::clamp(several, 1, cores)); };
-    return staging * lines_elsewhere / at_once(of.stagers) < by_system / at_once(of.others);
+    return to_staging * lines_elsewhere / at_once(of.stagers) < by_system / at_once(of.others);
   }
 };
 
@@ -44,7 +51,7 @@ struct copy_costs {
 struct copy_times {
   static constexpr std::size_t measured = 64 * 1024;
   static constexpr double unknown = std::numeric_limits<double>::infinity();
-  double to_staging = unknown, from_staging = unknown, by_system = unknown, call = unknown;
+  double to_staging = unknown, from_staging = unknown, by_system = unknown, call = unknown, past_caches = unknown;
 };
 /// If some are not known, `copy_costs{}`, by which all is staged.
 copy_costs costs_of(const copy_times& times, int cores);
