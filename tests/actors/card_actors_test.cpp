@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -153,9 +154,11 @@ struct one_worker : caf::actor_system_config {
 
 struct card_of_two {
   one_worker config;
-  caf::actor_system system{config};
   arena memory;
-  fabric ways{system, machine{layout::parse("1x1x2")}, memory, card_sizes{2 * page, 8 * page}, false, nullptr};
+  std::optional<fabric> made;  // outlives the system's actors: declared before it
+  caf::actor_system system{config};
+  fabric& ways =
+      made.emplace(system, machine{layout::parse("1x1x2")}, memory, card_sizes{2 * page, 8 * page}, false, nullptr);
   caf::scoped_actor self{system};
 
   ~card_of_two() { ways.close(); }
