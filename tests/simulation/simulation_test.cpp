@@ -3,6 +3,9 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -38,6 +41,24 @@ scenario splitting() {
   quick.port = port_kind::ll;
   s.items = {split_item(0, {1, 5, 0, 0, 1, -5, 1, 5}, quick), collective_item(1, collective::all_reduce, 5, way{})};
   return s;
+}
+
+/// How many ranks call something else while the others split, in parts, too. Who splits has all ranks' colors and keys.
+int called_beside_splits(const scenario& s) {
+  int found = 0;
+  const auto look = [&](const item& it) {
+    if (!it.splits()) return;
+    CHECK(it.divided.size() == 2 * static_cast<std::size_t>(s.ranks));
+    CHECK(it.what.count == 2);
+  };
+  for (const item& it : s.items) {
+    look(it);
+    for (const part_of_split& part : it.parts) found += called_beside_splits(part.what);
+    for (const disturbance& x : s.disturbances)
+      found += it.splits() && x.item == it.id && x.what == disturbance::kind::other_call;
+  }
+  for (const disturbance& x : s.disturbances) std::for_each(x.instead.begin(), x.instead.end(), look);
+  return found;
 }
 
 }  // namespace
@@ -213,6 +234,13 @@ TEST_CASE("whatever happens to a split, who has its part hears of those who neve
       for (std::uint64_t seed = 1; seed <= 30; ++seed) gave_up += tells(told_run(s, seed), "never takes its place");
     }
   CHECK(gave_up > 0);
+}
+
+TEST_CASE("who calls something else than a split does not split, in parts of splits neither") {
+  plan_source plans;
+  int found = 0;
+  for (std::uint64_t seed = 1; seed <= 10'000; ++seed) found += called_beside_splits(make_scenario(seed, {}, plans));
+  CHECK(found > 50);
 }
 
 TEST_CASE("a rank that gathers as much while the others split has called something else, and the reason names both") {

@@ -250,8 +250,24 @@ std::int64_t draw_time(dice& d) {
   return d.any_of<std::int64_t>({0, 500, 3 * us, 20 * us, 100 * us, 2 * ms, 7 * ms, 60 * ms, 200 * ms});
 }
 
+/// A rank that calls something else than a split: mostly what has as many bytes to exchange in the same way.
+item draw_no_split(const scenario& s, const item& at, plan_source& plans, dice& d) {
+  if (d.one_in(3)) {
+    item other = draw_collective(at.id, s, plans, d);
+    plan_alike(s, other, plans);
+    return other;
+  }
+  item other = at;
+  other.divided.clear();
+  other.parts.clear();
+  other.what.purpose = d.one_in(3) ? call_purpose::duplicate : call_purpose::itself;
+  if (other.what.purpose == at.what.purpose) other.what.purpose = call_purpose::itself;
+  return other;
+}
+
 /// What a rank calls while the others call `at`.
 item draw_other_call(const scenario& s, const item& at, plan_source& plans, dice& d) {
+  if (at.splits()) return draw_no_split(s, at, plans, d);
   item other = at;
   // What has as many bytes to exchange in the same way, only the fingerprints tell from it.
   if (s.of_host > 1 && !at.pair && is_reduction(at.what.what) && d.one_in(2)) {
@@ -360,21 +376,6 @@ std::vector<std::int32_t> draw_colors_and_keys(int ranks, dice& d) {
   return all;
 }
 
-/// A rank that calls something else than a split: mostly what has as many bytes to exchange in the same way.
-item draw_no_split(const scenario& s, const item& at, plan_source& plans, dice& d) {
-  if (d.one_in(3)) {
-    item other = draw_collective(at.id, s, plans, d);
-    plan_alike(s, other, plans);
-    return other;
-  }
-  item other = at;
-  other.divided.clear();
-  other.parts.clear();
-  other.what.purpose = d.one_in(3) ? call_purpose::duplicate : call_purpose::itself;
-  if (other.what.purpose == at.what.purpose) other.what.purpose = call_purpose::itself;
-  return other;
-}
-
 void disturb_split(scenario& s, const item& at, const fault_kinds& may, plan_source& plans, dice& d) {
   using kind = disturbance::kind;
   std::vector<kind> kinds = kinds_of(may);
@@ -385,7 +386,7 @@ void disturb_split(scenario& s, const item& at, const fault_kinds& may, plan_sou
   x.rank = d.between(0, s.ranks - 1);
   x.item = at.id;
   x.after_ns = d.any_of<std::int64_t>({0, 1 * us, 3 * us, 10 * us, 40 * us, 1 * ms});
-  if (x.what == kind::other_call) x.instead.push_back(draw_no_split(s, at, plans, d));
+  if (x.what == kind::other_call) x.instead.push_back(draw_other_call(s, at, plans, d));
   s.disturbances.push_back(std::move(x));
 }
 
