@@ -415,16 +415,20 @@ void simulation::world::clear(rank_t from, rank_t to, int channel, const credit&
 
 /// Nothing of that operation is sent any more that was only announced, and nothing received into its buffers.
 /// @param which null: of all of the rank's
-void simulation::world::let_go(rank_t rank, const actors::operation_key* which) {
+/// @param callers_too false: only what lies in scratch, which goes back to the arena
+void simulation::world::let_go(rank_t rank, const actors::operation_key* which, bool callers_too) {
+  const auto goes = [&](const std::byte* at) { return callers_too || !is_callers(at); };
   // A send and a receive of one peer may have one number.
   const auto is_of = [&](const chunk_name& n, rank_t other, bool sending) {
     return which == nullptr ||
            (n.epoch == which->epoch && (which->peer < 0 || (which->peer == other && which->sending == sending)));
   };
-  std::erase_if(parked_,
-                [&](const auto& each) { return each.first.from == rank && is_of(each.first, each.first.to, true); });
-  std::erase_if(places_,
-                [&](const auto& each) { return each.first.to == rank && is_of(each.first, each.first.from, false); });
+  std::erase_if(parked_, [&](const auto& each) {
+    return each.first.from == rank && is_of(each.first, each.first.to, true) && goes(each.second.data);
+  });
+  std::erase_if(places_, [&](const auto& each) {
+    return each.first.to == rank && is_of(each.first, each.first.from, false) && goes(each.second.at);
+  });
 }
 
 void simulation::world::give_back(rank_t from, rank_t to, int channel, const credit& what) {
@@ -481,7 +485,8 @@ void simulation::world::transfer(rank_t rank, const actors::operation_key& which
 }
 
 bool simulation::world::flush(rank_t rank, const actors::operation_key& which) {
-  if (!breaks(mutant::places_stay, 100)) let_go(rank, &which);
+  // Those in scratch do not stay: of a write there only the arena would take harm.
+  let_go(rank, &which, !breaks(mutant::places_stay, 100));
   if (!what_.dma) return false;
   if (breaks(mutant::flushed_early, 100)) return false;
   member& m = at_rank(rank);

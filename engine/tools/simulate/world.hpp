@@ -197,7 +197,7 @@ private:
   void withdraw_place(rank_t rank, const expected_chunk& what);
   void clear(rank_t from, rank_t to, int channel, const credit& what);
   void news_of_parts(rank_t from, rank_t to, const std::shared_ptr<actors::operation_parts>& whose);
-  void let_go(rank_t rank, const actors::operation_key* which);
+  void let_go(rank_t rank, const actors::operation_key* which, bool callers_too = true);
   void give_back(rank_t from, rank_t to, int channel, const credit& what);
   void send_credit(message_kind kind, rank_t from, rank_t to, int channel, const credit& what);
   void transfer(rank_t rank, const actors::operation_key& which, int channel, int lane, std::byte* target,
@@ -407,6 +407,8 @@ private:
   void check_consumed(rank_t by, rank_t from, const credit& what);
   void check_poison() const;
   void check_touch(const std::byte* at, std::size_t bytes, const char* what);
+  /// In the memory of a call, whether it is over or not.
+  bool is_callers(const std::byte* at) const;
   void check_bounds(rank_t rank);
   std::size_t second_copies(rank_t rank) const;
   void check_end();

@@ -273,6 +273,12 @@ void simulation::world::check_touch(const std::byte* at, std::size_t bytes, cons
       return fault(o.title() + ": its buffer is " + what + " after its caller has it back");
 }
 
+bool simulation::world::is_callers(const std::byte* at) const {
+  return std::any_of(operations_.begin(), operations_.end(), [&](const caller_operation& o) {
+    return !std::less<>{}(at, o.memory.data()) && std::less<>{}(at, o.memory.data() + o.memory.size());
+  });
+}
+
 void simulation::world::check_poison() const {
   for (const caller_operation& o : operations_)
     if (o.over && !all_are(o.memory.data(), o.memory.data() + o.memory.size(), poison))
