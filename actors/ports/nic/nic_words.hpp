@@ -19,6 +19,14 @@ public:
   /// Operations that a rank may have posted, each with a word more for its recall.
   static constexpr std::size_t most_posted = 32;
 
+  nic_words() = default;
+  nic_words(const nic_words&) = delete;
+  nic_words& operator=(const nic_words&) = delete;
+  /// A queue of a fixed capacity destroys nothing itself (Boost 1.74), and what is left in it refers to plans.
+  ~nic_words() {
+    words_.consume_all([](const word&) {});
+  }
+
   /// False: there is no room, and nothing has happened. The writer.
   bool post(const nic_posting& what) {
     if (words_.write_available() <= most_posted) return false;  // the rest is for recalls
