@@ -2,7 +2,9 @@
 // A core group: owns its L0, which the MPE gives it, and its DMA engine. State: what the engine has sent to other core
 // groups' shares of L2 (transfers_under_way), and who was granted L0 (tier_keeper); besides that the actor is the order, as
 // everything on a core group shares its engine. The engine is no actor of its own: it would hear what the core group hears.
-//   transfer, copy, shared_copy, flush   for the engine (fabric.hpp), which serves one after the other
+//   transfer, copy, shared_copy          for the engine (fabric.hpp), which serves one after the other
+//   flush                                for the engine, too; answered at once, since pieces that are elsewhere touch no memory of
+//                                        their asker until they come back here, and are dropped then
 //   region_order                         from a rank that sits here and lacks L0; answered when the MPE has answered
 
 #include <optional>
@@ -21,8 +23,6 @@ namespace {
 
 class dma_engine {
 public:
-  using flush_answer = caf::typed_response_promise<flushed_message>;
-
   dma_engine(fabric& ways, element_id self) : ways_(ways), self_(self) {}
 
   void transfer(transfer_message& m) {
@@ -35,13 +35,10 @@ public:
     tell(m.asker);
   }
   void copy(shared_copy_message& m) { begin(m); }
-  void flush(flush_answer answer) {
-    if (under_way_.flush(answer)) answer.deliver(flushed_message{});
-  }
-  /// It touches nobody's memory any more.
-  void end() {
-    under_way_.end();
-    answer_flushes();
+  void flush(const flush_message& m) {
+    under_way_.drop([&](const transfer_asker& one) {
+      return one.channel.members.get() == m.of && one.channel.rank == m.rank && (!m.which || one.which == *m.which);
+    });
   }
 
 private:
@@ -106,6 +103,7 @@ private:
   void end(transfer_message& m) {
     ways_.arrived(m);
     const l2_access& piece = *m.access;
+    if (!under_way_.open(piece.number)) return;  // its asker has its memory back
     const bool whole = !piece.reads || m.what.bytes == piece.bytes;
     if (piece.reads && whole) put_down(m.what, piece);
     came_back(piece.number, whole);
@@ -124,15 +122,11 @@ private:
 
   void came_back(std::uint64_t number, bool whole) {
     if (const auto asker = under_way_.came_back(number, whole)) tell(*asker);
-    answer_flushes();
-  }
-  void answer_flushes() {
-    while (auto answer = under_way_.flushed()) answer->deliver(flushed_message{});
   }
 
   fabric& ways_;
   const element_id self_;
-  transfers_under_way<transfer_asker, flush_answer> under_way_;
+  transfers_under_way<transfer_asker> under_way_;
 };
 
 class core_group final : public caf::event_based_actor {
@@ -145,18 +139,17 @@ public:
         [this](transfer_message& m) { dma_.transfer(m); },
         [this](const copy_message& m) { dma_.copy(m); },
         [this](shared_copy_message& m) { dma_.copy(m); },
-        [this](const flush_message&) -> caf::result<flushed_message> {
-          auto answer = make_response_promise<flushed_message>();
-          dma_.flush(answer);
-          return answer;
+        [this](const flush_message& m) {
+          dma_.flush(m);
+          return flushed_message{};
         },
         [this](const region_order_message& m) { return order(m); },
     };
   }
 
   void on_exit() override {
-    dma_.end();
     if (l0_) l0_->end(core_group_has_ended(ways_.hardware().at(self_)));
+    ways_.ended(self_);
   }
 
   const char* name() const override { return "core_group"; }

@@ -21,10 +21,14 @@ path_ptr fabric::path_between(int from, int to, int channel) {
   return result;
 }
 
-caf::actor fabric::core_group_of(int rank) {
+element_id fabric::core_group_id(int rank) const {
   const coordinates at = machine_.ranks().of(rank);
+  return machine_.id_of({element_kind::dma, at.server, at.card, at.core_group, direction::out});
+}
+
+caf::actor fabric::core_group_of(int rank) {
   const std::lock_guard lock(mutex_);
-  return element_actor(machine_.id_of({element_kind::dma, at.server, at.card, at.core_group, direction::out}));
+  return element_actor(core_group_id(rank));
 }
 
 caf::actor fabric::mpe_of(int server, int card) {
@@ -44,13 +48,41 @@ caf::actor fabric::element_actor(element_id id) {
     const lets_go_of_logger of_this_thread;
     switch (machine_.at(id).kind) {
       case element_kind::dma: found = spawn_core_group(system_, *this, id); break;
-      case element_kind::nic: found = spawn_nic(system_, *this); break;
-      default: found = spawn_ring_segment(system_, *this); break;
+      case element_kind::nic: found = spawn_nic(system_, *this, id); break;
+      default: found = spawn_ring_segment(system_, *this, id); break;
     }
     if (closed_) post_exit(found, caf::exit_reason::user_shutdown);  // nobody will end it later
   }
   return found;
 }
+
+void fabric::ended(element_id which) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (closed_) return;
+    ended_.insert(which);
+    any_ended_.store(true);
+  }
+  if (tell_) tell_();
+}
+
+failure_ptr fabric::obstacle(element_id which) const {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!ended_.contains(which)) return nullptr;
+  }
+  const machine_element element = machine_.at(which);
+  if (element.kind == element_kind::dma) return core_group_has_ended(element);
+  return make_failure(errc::actor_lost, machine_.to_string(element) + " has ended, which its data had to pass");
+}
+
+failure_ptr fabric::obstacle(const path& way) const {
+  for (const hop& one : way.way.hops)
+    if (failure_ptr why = obstacle(one.id)) return why;
+  return nullptr;
+}
+
+failure_ptr fabric::obstacle_at(int rank) const { return obstacle(core_group_id(rank)); }
 
 void fabric::forward(transfer_message&& what) {
   if (what.at + 1 == what.way->hops.size()) {
@@ -110,7 +142,8 @@ failure_ptr mpe_has_ended(const machine_element& of) {
 
 failure_ptr core_group_has_ended(const machine_element& of) {
   return make_failure(errc::actor_lost, "core group " + std::to_string(of.server) + "." + std::to_string(of.card) +
-                                            "." + std::to_string(of.index) + " has ended, which owned its L0");
+                                            "." + std::to_string(of.index) +
+                                            " has ended, which owned its L0 and its DMA engine");
 }
 
 std::vector<std::string> fabric::traced() {

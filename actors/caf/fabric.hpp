@@ -5,9 +5,11 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <unordered_map>
@@ -48,8 +50,8 @@ struct channel_address {
 
 /// A piece of a dma_get (`reads`) or dma_put whose cells lie in one share of L2 (topology/machine/shared_segment.hpp).
 /// It goes there and comes back, by the elements that messages between the two core groups pass: a request and then the
-/// bytes, or the bytes and then word that they were written. Both sides stay valid until it is back: L0 since a flush
-/// waits for it, L2 since it owns that.
+/// bytes, or the bytes and then word that they were written. L2 stays valid until it is back, since it owns that; its
+/// asker's memory until a flush, after which the asker's engine does nothing with what comes back.
 struct l2_access {
   bool reads;
   std::byte* target;
@@ -95,8 +97,13 @@ struct shared_copy_message {
   std::vector<l2_access> pieces;
   transfer_asker asker;
 };
-/// "Answer when you have done what came before": from then on the DMA engine reads and writes nothing on the asker's behalf.
-struct flush_message {};
+/// "Answer when you have done what came before": from then on the DMA engine reads and writes nothing on that rank's behalf,
+/// or only nothing for one operation.
+struct flush_message {
+  const communicator_actors* of;  ///< who that is, no more
+  rank_t rank;
+  std::optional<operation_key> which;
+};
 struct flushed_message {};
 /// A rank asks for a block of its L0 (`of`) or of L2 (card_tiers::shared): its core group, or the MPE of the card, answers with a
 /// region_message. Once for each size that the communicator's operations need, not once an operation (card_tiers.hpp).
@@ -142,6 +149,16 @@ public:
   void copied(element_id dma, std::size_t bytes) {
     if (trace_) count(dma, bytes);
   }
+  /// An element has ended, on whose turn this is: what is sent to it is lost from now on. It is told to all
+  /// (tell_of_ends()), unless they all end.
+  void ended(element_id which);
+  /// `tell` is called after an element has ended, by the thread that ended it. Before any element is made.
+  void tell_of_ends(std::function<void()> tell) { tell_ = std::move(tell); }
+  bool any_ended() const noexcept { return any_ended_.load(); }
+  /// Why nothing comes through on that way, or from that core group; null: nothing on it has ended.
+  failure_ptr obstacle(const path& way) const;
+  failure_ptr obstacle_at(int rank) const;
+
   /// Sends a transfer to its next hop, or the chunk to its destination. Called by elements, on their turn.
   void forward(transfer_message&& what);
   /// The same of a transfer that has come to the element where its way ends.
@@ -159,6 +176,8 @@ public:
 
 private:
   caf::actor element_actor(element_id id);
+  element_id core_group_id(int rank) const;
+  failure_ptr obstacle(element_id which) const;
   void count(element_id element, std::size_t bytes);
 
   caf::actor_system& system_;
@@ -166,7 +185,8 @@ private:
   arena& memory_;
   bool trace_;
   std::shared_ptr<spdlog::logger> log_;
-  std::mutex mutex_;  // when a pair first talks; paths are cached by the channels
+  mutable std::mutex
+      mutex_;  // when a pair first talks, and when an element has ended; paths are cached by the channels
   std::unordered_map<element_id, caf::actor> elements_;
   std::mutex traced_mutex_;  // once a hop, when routes are traced
   struct traced_way {
@@ -177,6 +197,9 @@ private:
   std::set<traced_way> traced_;
   std::map<element_id, element_traffic> traffic_;
   bool closed_ = false;
+  std::set<element_id> ended_;
+  std::atomic<bool> any_ended_{false};
+  std::function<void()> tell_;
   const card_sizes card_sizes_;
   std::map<std::pair<int, int>, caf::actor> mpes_;  ///< by server and card
 };
@@ -195,20 +218,21 @@ caf::actor spawn_core_group(caf::actor_system& system, fabric& ways, element_id 
 /// The management core of the card that `of` is on, which has so many core groups.
 caf::actor spawn_mpe(caf::actor_system& system, const card_sizes& sizes, int core_groups, machine_element of);
 /// Calls back, on `self`'s turn, when nothing that the channels of `rank` have handed to their DMA engine refers to the rank's memory
-/// any more, wherever it is on its way; at once if the ranks hand over references directly.
+/// any more, wherever it is on its way; at once if the ranks hand over references directly. @param which of that operation; none: of any
 template <class Self, class Callback>
-void after_transfers(Self& self, const communicator_actors& members, rank_t rank, Callback callback) {
+void after_transfers(Self& self, const communicator_actors& members, rank_t rank,
+                     const std::optional<operation_key>& which, Callback callback) {
   if (members.ways == nullptr) return callback();
   ask(self, members.ways->core_group_of(members.machine_rank[static_cast<std::size_t>(rank)]), caf::infinite,
-      flush_message{})
+      flush_message{&members, rank, which})
       .then([callback](const flushed_message&) mutable { callback(); },
             [callback](const caf::error&) mutable { callback(); });  // an engine that is gone refers to nothing either
 }
 
 /// One direction of a ring-bus segment, a card link, or the switch: passes on in order.
-caf::actor spawn_ring_segment(caf::actor_system& system, fabric& ways);
+caf::actor spawn_ring_segment(caf::actor_system& system, fabric& ways, element_id self);
 /// One port of a server: cuts what leaves into packets, and puts together what arrives.
-caf::actor spawn_nic(caf::actor_system& system, fabric& ways);
+caf::actor spawn_nic(caf::actor_system& system, fabric& ways, element_id self);
 
 }  // namespace troupe::actors
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What fault injection does to a chunk. Seeded per rank and channel, so that a run can be repeated. No CAF in here.
+// What fault injection does to a chunk, and to what a rank asks of its card. Seeded per rank and channel, so that a run can be repeated. No CAF in here.
 
 #include <chrono>
 #include <cstdint>
@@ -38,6 +38,9 @@ public:
       m.delay += std::chrono::microseconds(1 + random_() % static_cast<std::uint64_t>(settings_.longest_delay.count()));
     return m;
   }
+
+  /// What is no chunk, and has no other mischief done to it: a request to the rank's DMA engine, or for L0 or L2.
+  bool loses() { return happens(settings_.drop); }
 
 private:
   bool happens(double probability) {

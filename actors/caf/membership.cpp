@@ -2,6 +2,7 @@
 #include "actors/caf/membership.hpp"
 
 #include <chrono>
+#include <optional>
 #include <string>
 
 #include <caf/event_based_actor.hpp>
@@ -82,7 +83,7 @@ private:
   void stuck(look_t look, bool nobody_else) override { tell_here(stuck_message{look, nobody_else}); }
   void flush(rank_t rank) override {
     if (!members_->is_here(rank)) return state_.flushed(rank, *this);
-    after_transfers(*this, *members_, rank, [this, rank] { state_.flushed(rank, *this); });
+    after_transfers(*this, *members_, rank, std::nullopt, [this, rank] { state_.flushed(rank, *this); });
   }
   void bury(rank_t rank, const failure_ptr& why) override {
     if (!members_->is_here(rank)) return;

@@ -12,7 +12,7 @@ namespace {
 
 class nic final : public caf::event_based_actor {
 public:
-  nic(caf::actor_config& config, fabric& ways) : event_based_actor(config), ways_(ways) {}
+  nic(caf::actor_config& config, fabric& ways, element_id self) : event_based_actor(config), ways_(ways), self_(self) {}
 
   caf::behavior make_behavior() override {
     return {
@@ -20,6 +20,8 @@ public:
         [this](const packet_message& m) { join(m); },
     };
   }
+
+  void on_exit() override { ways_.ended(self_); }
 
   const char* name() const override { return "nic"; }
 
@@ -44,13 +46,14 @@ private:
   }
 
   fabric& ways_;
+  const element_id self_;
   nic_state state_;
 };
 
 }  // namespace
 
-caf::actor spawn_nic(caf::actor_system& system, fabric& ways) {
-  return system.spawn<nic, caf::lazy_init>(std::ref(ways));
+caf::actor spawn_nic(caf::actor_system& system, fabric& ways, element_id self) {
+  return system.spawn<nic, caf::lazy_init>(std::ref(ways), self);
 }
 
 }  // namespace troupe::actors

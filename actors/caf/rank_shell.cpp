@@ -136,6 +136,7 @@ public:
       troupe::copy(target, source, bytes);
       return true;
     }
+    if (loses_request(channel)) return false;
     if (!core_group_) core_group_ = members_.ways->core_group_of(place(rank_));
     post(core_group_, copy_message{target, source, bytes, asker(which, channel, lane)});
     return false;
@@ -145,9 +146,17 @@ public:
     std::vector<l2_access> pieces = here ? std::vector<l2_access>{} : accesses(channel, what);
     if (std::ranges::all_of(pieces, [](const l2_access& piece) { return piece.there == nullptr; }))
       return transfer(which, channel, lane, what.target, what.source, what.bytes);
+    if (loses_request(channel)) return false;
     if (!core_group_) core_group_ = members_.ways->core_group_of(place(rank_));
     post(core_group_, shared_copy_message{std::move(pieces), asker(which, channel, lane)});
     return false;
+  }
+  failure_ptr obstacle(const program& code) override {
+    if (members_.ways == nullptr || !members_.ways->any_ended()) return nullptr;
+    for (std::size_t l = 0; l < code.lanes.size(); ++l)
+      for (const instruction& i : code.lanes[l])
+        if (failure_ptr why = obstacle(code, i, static_cast<int>(l) / code.lanes_per_channel)) return why;
+    return nullptr;
   }
   bool flush(const operation_key& which) override {
     if (members_.links != nullptr) members_.links->let_go(members_, rank_, which);
@@ -156,7 +165,7 @@ public:
     return true;
   }
   void ask_room(epoch_t epoch, rank_t of, std::size_t bytes) override {
-    post(shell(), ask_room_message{epoch, of, bytes});
+    if (!loses_request(0)) post(shell(), ask_room_message{epoch, of, bytes});
   }
   void tell_of_room(rank_t to, epoch_t epoch) override {
     peer(to).post(rank_order{[epoch](rank_state& s, rank_outbox& o) { s.hear_of_room(epoch, o); }});
@@ -207,6 +216,9 @@ private:
     post_later(shell(), m.delay, held_back_message{to, channel, std::move(what)});
   }
 
+  /// Of what goes to the card's actors.
+  bool loses_request(int channel) { return !faults_.empty() && faults_[static_cast<std::size_t>(channel)].loses(); }
+
   void own_copy(chunk& what) const {
     if (what.bytes == 0) return;
     auto buffer = std::make_shared<scratch_block>(members_.memory.acquire(what.bytes));
@@ -235,6 +247,27 @@ private:
   static std::uint64_t name_of(rank_t peer, int channel) {
     return std::uint64_t{static_cast<std::uint32_t>(peer)} << 32 | static_cast<std::uint32_t>(channel);
   }
+
+  failure_ptr obstacle(const program& code, const instruction& i, int channel) {
+    failure_ptr why;
+    if (sends(i.kind)) why = obstacle_to(i.to, channel);
+    if (!why && receives(i.kind)) why = obstacle_from(i.from, channel);
+    if (why || (i.kind != step_kind::dma_get && i.kind != step_kind::dma_put)) return why;
+    why = members_.ways->obstacle_at(place(rank_));
+    if (!why && touches_l2(i))
+      for (const shared_piece& piece : shared_pieces(code, i)) {
+        if (!why) why = obstacle_to(piece.home, channel);
+        if (!why) why = obstacle_from(piece.home, channel);
+      }
+    return why;
+  }
+  failure_ptr obstacle_to(rank_t to, int channel) {
+    return members_.is_here(to) ? obstacle_on(path_to(to, channel)) : nullptr;
+  }
+  failure_ptr obstacle_from(rank_t from, int channel) {
+    return members_.is_here(from) ? obstacle_on(path_from(from, channel)) : nullptr;
+  }
+  failure_ptr obstacle_on(const path_ptr& way) const { return way ? members_.ways->obstacle(*way) : nullptr; }
 
   transfer_asker asker(const operation_key& which, int channel, int lane) {
     return {{members_.shared_from_this(), rank_, channel}, which, lane};
@@ -326,7 +359,7 @@ private:
   }
 
   void flush(const operation_key& which) {
-    after_transfers(*this, *members_, rank_,
+    after_transfers(*this, *members_, rank_, which,
                     [this, which] { tell([which](rank_state& s, rank_outbox& o) { s.flushed(which, o); }); });
   }
 

@@ -11,7 +11,8 @@ namespace {
 
 class ring_segment final : public caf::event_based_actor {
 public:
-  ring_segment(caf::actor_config& config, fabric& ways) : event_based_actor(config), ways_(ways) {}
+  ring_segment(caf::actor_config& config, fabric& ways, element_id self)
+      : event_based_actor(config), ways_(ways), self_(self) {}
 
   caf::behavior make_behavior() override {
     return {
@@ -23,16 +24,19 @@ public:
     };
   }
 
+  void on_exit() override { ways_.ended(self_); }
+
   const char* name() const override { return "ring_segment"; }
 
 private:
   fabric& ways_;
+  const element_id self_;
 };
 
 }  // namespace
 
-caf::actor spawn_ring_segment(caf::actor_system& system, fabric& ways) {
-  return system.spawn<ring_segment, caf::lazy_init>(std::ref(ways));
+caf::actor spawn_ring_segment(caf::actor_system& system, fabric& ways, element_id self) {
+  return system.spawn<ring_segment, caf::lazy_init>(std::ref(ways), self);
 }
 
 }  // namespace troupe::actors

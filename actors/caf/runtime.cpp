@@ -104,6 +104,15 @@ void runtime::hidden::start_attendant(const communicator_actors_ptr& members) {
                         ended});
 }
 
+/// Ranks ask the fabric which one, for what they perform.
+void runtime::hidden::tell_of_ended_element() {
+  const std::lock_guard lock(communicators_mutex);
+  for (const auto& c : communicators)
+    if (const auto m = c.members.lock(); m && !m->ended.load())
+      for (const auto& cell : m->table->cells())
+        cell->post(rank_order{[](rank_state& s, rank_outbox& out) { s.element_ended(out); }});
+}
+
 void runtime::hidden::join_attendants(bool all) {
   std::vector<attendant_thread> over;
   {
@@ -142,6 +151,7 @@ bool run_threads::all_wait() const {
 
 runtime::runtime(const runtime_options& options, machine hardware)
     : hidden_(std::make_unique<hidden>(options, std::move(hardware), scheduler_settings(options))) {
+  if (hidden_->ways) hidden_->ways->tell_of_ends([all = hidden_.get()] { all->tell_of_ended_element(); });
   // Its looks are as short as those at a slot.
   hidden_->nic = std::make_shared<nic_thread>(usable_cores(), options.spin > 0);
 }

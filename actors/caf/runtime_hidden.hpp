@@ -51,6 +51,7 @@ struct runtime::hidden {
   scheduler& agenda;
   std::unique_ptr<job_links> job;   ///< null: none
   std::shared_ptr<nic_thread> nic;  ///< communicators that end later than it know it weakly
+  void tell_of_ended_element();
   /// Thread of a communicator's attendant.
   struct attendant_thread {
     std::thread thread;

@@ -1,24 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What a DMA engine has begun and not ended: transfers whose pieces are with other elements, and flushes that wait for
-// them. No CAF in here.
+// What a DMA engine has begun and not ended: transfers whose pieces are with other elements. No CAF in here.
 //
-//   begin, came_back, flush   from its engine, on the engine's turn
-// A flush waits for what began before it, and for nothing that begins later, so that one rank's flush does not wait for
-// what others go on to ask for.
+//   begin, came_back, drop   from its engine, on the engine's turn
+// Only the engine itself writes its askers' memory, and only for a transfer that is open here. So an asker whose transfers
+// were dropped has its memory back at once, wherever their pieces are; and one that never comes back holds up nobody.
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <optional>
 #include <utility>
 #include <vector>
 
 namespace troupe::actors {
 
-/// `Asker`: the receiver of a transfer's end. `Answer`: what a flush is answered by.
-template <class Asker, class Answer>
+/// `Asker`: the receiver of a transfer's end.
+template <class Asker>
 class transfers_under_way {
 public:
   /// Returns its number. @pre pieces > 0
@@ -26,8 +24,13 @@ public:
     open_.push_back({next_, pieces, false, std::move(asker)});
     return next_++;
   }
-  /// A piece touches nobody's memory any more. `whole`: all of its bytes have come where they belong. Gives whom to
-  /// tell if that was the last piece and all were whole; a channel that has lost one hears nothing, as of a chunk that was lost.
+  /// Whether a piece that has come back still belongs to somebody.
+  bool open(std::uint64_t number) const {
+    const auto at = std::ranges::lower_bound(open_, number, {}, &transfer::number);
+    return at != open_.end() && at->number == number;
+  }
+  /// A piece is back. `whole`: all of its bytes have come where they belong. Gives whom to tell if that was the last
+  /// piece and all were whole; a channel that has lost one hears nothing, as of a chunk that was lost. @pre open(number)
   std::optional<Asker> came_back(std::uint64_t number, bool whole) {
     const auto at = std::ranges::lower_bound(open_, number, {}, &transfer::number);
     at->lost = at->lost || !whole;
@@ -37,23 +40,11 @@ public:
     open_.erase(at);
     return told;
   }
-  /// True: nothing is under way. False: `answer` waits for what is; it comes out of flushed().
-  bool flush(const Answer& answer) {
-    if (open_.empty()) return true;
-    waiting_.push_back({next_, answer});
-    return false;
+  /// Those of such askers are nobody's any more.
+  template <class Which>
+  void drop(Which which) {
+    std::erase_if(open_, [&](const transfer& one) { return which(one.asker); });
   }
-  /// The next flush that waits for nothing any more.
-  std::optional<Answer> flushed() {
-    if (waiting_.empty() || (!open_.empty() && open_.front().number < waiting_.front().before)) return std::nullopt;
-    std::optional<Answer> answer = std::move(waiting_.front().answer);
-    waiting_.pop_front();
-    return answer;
-  }
-
-  /// Its engine has ended, and touches nobody's memory any more: no asker is told, and all flushes are answered
-  /// (flushed()).
-  void end() { open_.clear(); }
 
 private:
   struct transfer {
@@ -62,13 +53,8 @@ private:
     bool lost;
     Asker asker;
   };
-  struct waiting_flush {
-    std::uint64_t before;
-    Answer answer;
-  };
   std::uint64_t next_ = 0;
   std::vector<transfer> open_;  ///< by number; at most one a lane of the core group's ranks
-  std::deque<waiting_flush> waiting_;
 };
 
 }  // namespace troupe::actors

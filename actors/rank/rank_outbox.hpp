@@ -88,6 +88,10 @@ public:
   /// True: transfers of the rank may be under way; rank_state::flushed() will be called when they have ended.
   virtual bool flush(const operation_key& which) = 0;
 
+  /// Why what a program sends, receives or has copied does not come through on the modelled machine any more; null: nothing
+  /// that it needs has ended.
+  virtual failure_ptr obstacle(const program&) { return nullptr; }
+
   // -- to the card that the rank sits on (card_tiers.hpp) --
   /// To the owner of L0 of the rank's core group, or of L2 (`of`: card_tiers::shared): a block of it for that operation.
   /// rank_state::room_came() or no_room() will be called.

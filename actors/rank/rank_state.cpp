@@ -325,6 +325,7 @@ std::shared_ptr<assignment> rank_state::prepare_for_channels(operation& op, rank
 
 /// The operation to which they belong may end with the last of them.
 void rank_state::start_channels(const std::shared_ptr<const assignment>& what, rank_outbox& out) {
+  if (const failure_ptr why = out.obstacle(*what->code)) return failed_here(what->epoch, why, out);
   for (int c = 0; c < what->code->channels; ++c) {
     channel_port port{*this, c, out};
     channels_[static_cast<std::size_t>(c)].start(what, port);
@@ -345,6 +346,8 @@ void rank_state::launch_on_nic(operation& op, rank_outbox& out) {
 
 void rank_state::start_pair(std::shared_ptr<const assignment> what) {
   channel_port port{*this, 0, *speaking_};
+  if (const failure_ptr why = speaking_->obstacle(*what->code))
+    return port.failed({what->epoch, what->peer, what->sending}, why);
   channels_.front().start(std::move(what), port);
 }
 
@@ -464,6 +467,21 @@ void rank_state::failed_here(epoch_t epoch, const failure_ptr& why, rank_outbox&
   if (at == under_way_.end()) return;
   at->second->stalled = true;
   out.fail(epoch, at->second->title(), here(*why));
+}
+
+void rank_state::element_ended(rank_outbox& out) {
+  if (dead_) return;
+  speaking_ = &out;
+  for (int c = 0; c < options_.channels; ++c) {
+    channel_port port{*this, c, out};
+    for (const auto& what : channels_[static_cast<std::size_t>(c)].assignments()) {
+      const auto at = what->peer >= 0 ? under_way_.end() : under_way_.find(what->epoch);
+      if (at != under_way_.end() && at->second->stalled) continue;  // it fails already
+      if (const failure_ptr why = out.obstacle(*what->code)) port.failed({what->epoch, what->peer, what->sending}, why);
+    }
+  }
+  speaking_ = nullptr;
+  when_idle(out);
 }
 
 /// Chunks of it are nobody's.

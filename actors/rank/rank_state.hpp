@@ -16,6 +16,7 @@
 //   offloaded / nic_differs        from the process's NIC, about what was posted; nic_let_go: about what was recalled
 //   room_came / no_room            from the owner of a tier of the card, once for each ask_room(); hear_of_room: from the rank that
 //                                  has asked for all
+//   element_ended                  from the fabric: one of the machine's elements; what needs it fails
 //   leave                          from the caller's handle, last
 //
 // Order. Operations are numbered when they are submitted and begin in that order. By mailbox many are under way at once. On the
@@ -202,6 +203,8 @@ public:
   void room_came(epoch_t epoch, rank_t of, card_tiers::region room, rank_outbox& out);
   void no_room(epoch_t epoch, const failure_ptr& why, rank_outbox& out);
   void hear_of_room(epoch_t epoch, rank_outbox& out);
+  /// What needs it fails here (rank_outbox::obstacle()), as what begins later does.
+  void element_ended(rank_outbox& out);
 
   // -- from the process's NIC (ports/nic/nic_driver.hpp) --
   /// @param why null: performed

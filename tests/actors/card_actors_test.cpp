@@ -8,6 +8,7 @@
 
 #include <doctest/doctest.h>
 
+#include <chrono>
 #include <cstddef>
 #include <memory>
 #include <optional>
@@ -235,6 +236,50 @@ TEST_CASE_FIXTURE(card_of_two, "a core group that ends takes its L0 with it") {
   }
   CHECK(text.find("core group 0.0.1 has ended") != std::string::npos);
   CHECK(order(ways.core_group_of(0), communicator(), 0, page).block != nullptr);
+}
+
+TEST_CASE_FIXTURE(card_of_two,
+                  "a flush waits for no piece that is elsewhere, and what comes back later touches nobody's memory") {
+  std::vector<std::byte> in_l0(100, std::byte{1}), in_l2(100, std::byte{2});
+  const caf::actor engine = ways.core_group_of(0), elsewhere{self};
+  const auto way = std::make_shared<path>(), way_back = std::make_shared<path>();
+  way->hops = {engine, elsewhere};
+  way_back->hops = {elsewhere, engine};
+  const operation_key first = collective_key(7), second = collective_key(8);
+  // Of its two pieces one stays away, so that no rank is told, of which there is none here.
+  const auto read_by = [&](const operation_key& which) {
+    const l2_access piece{true, in_l0.data(), in_l2.data(), in_l0.size(), way, way_back, nullptr};
+    post(engine, shared_copy_message{{piece, piece}, {{nullptr, 0, 0}, which, 0}});
+    transfer_message under_way;
+    for (int k = 0; k < 2; ++k) self->receive([&](transfer_message& m) { under_way = std::move(m); });
+    return under_way;
+  };
+  const auto flush = [&](std::optional<operation_key> which) {
+    bool answered = false;
+    ask(*self, engine, std::chrono::seconds{30}, flush_message{nullptr, 0, which})
+        .receive([&](const flushed_message&) { answered = true; }, [](const caf::error&) {});
+    return answered;
+  };
+  const auto comes_back = [&](transfer_message m) {
+    m.what.data = in_l2.data();
+    m.what.bytes = in_l2.size();
+    m.way = way_back;
+    m.at = 1;
+    post(engine, std::move(m));
+    CHECK(flush(collective_key(99)));  // it has been heard
+  };
+  const transfer_message dropped = read_by(first), other = read_by(second);
+  CHECK(flush(first));
+  comes_back(dropped);
+  CHECK(in_l0[0] == std::byte{1});
+  // Another operation's go on until all of the rank's are dropped.
+  comes_back(other);
+  CHECK(in_l0[99] == std::byte{2});
+  in_l0.assign(100, std::byte{1});
+  const transfer_message last = read_by(second);
+  CHECK(flush(std::nullopt));
+  comes_back(last);
+  CHECK(in_l0[0] == std::byte{1});
 }
 
 }  // namespace card_actors_test

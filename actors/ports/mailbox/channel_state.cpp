@@ -252,6 +252,12 @@ std::vector<lane_wait> channel_state::waits(const operation_key& which) const {
   return result;
 }
 
+std::vector<std::shared_ptr<const assignment>> channel_state::assignments() const {
+  std::vector<std::shared_ptr<const assignment>> all;
+  for (const auto& [key, a] : active_) all.push_back(a.what);
+  return all;
+}
+
 std::size_t channel_state::early_chunks() const {
   std::size_t total = 0;
   for (const auto& buffer : early_) total += buffer->size();

@@ -115,6 +115,8 @@ public:
   std::uint64_t moves(const operation_key& which) const;
 
   std::size_t under_way() const { return active_.size(); }
+  /// Those of the operations under way. Allocates.
+  std::vector<std::shared_ptr<const assignment>> assignments() const;
   std::size_t early_chunks() const;
 
 private:
