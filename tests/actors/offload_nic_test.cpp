@@ -219,7 +219,7 @@ TEST_CASE("offload nic: 256 jobs of 8 ranks on one NIC at once, and none starves
     REQUIRE(net.completions.size() == 256 * 8);
     const double unlike = longest_to_shortest(net);
     MESSAGE("longest / shortest completion " << unlike);
-    if (draw == 0) CHECK(unlike <= 2);
+    if (draw == 0) CHECK(unlike <= 1.25);  // those that ask first are no earlier for it
     else in_foul.push_back(unlike);
     for (const auto& call : calls) CHECK(call->wrong() == 0);
     check_empty(net, 1);
@@ -315,17 +315,19 @@ TEST_CASE("offload nic: 256 jobs of 8 ranks and 16 counters end well, whoever ha
     const char* choreography;
     collective what;
     std::size_t count;
-    double most_unlike;  ///< times that the last job takes as long as the first
+    std::uint64_t draws;  ///< in either weather; how often it hits one job is chance, so the median counts
   };
-  // Wanted are 2. Of double_binary_tree's jobs, whose ranks wait for one another's counters, up to 2.8 was seen.
-  for (const task& t : {task{"one_shot", collective::all_reduce, 30, 2},
-                        {"binomial", collective::reduce, 100, 2},
-                        {"double_binary_tree", collective::all_reduce, 100, 4}}) {
+  for (const task& t : {task{"one_shot", collective::all_reduce, 30, 1},
+                        {"binomial", collective::reduce, 100, 1},
+                        {"double_binary_tree", collective::all_reduce, 100, 3}}) {
     CAPTURE(t.choreography);
     const score s = written(t.choreography, t.what, 8);
     const std::vector<offload::endpoint> places = offload::behind_one_nic(s);
-    for (const offload_weather& weather : {offload_weather{0, 0, true}, offload_weather{0.02, 0.02, false}}) {
-      offload_network net{1, config, seed(), weather};
+    std::vector<double> in_fair, in_foul;
+    for (std::uint64_t draw = 0; draw < 2 * t.draws; ++draw) {
+      const bool fair = draw < t.draws;
+      const offload_weather weather = fair ? offload_weather{0, 0, true} : offload_weather{0.02, 0.02, false};
+      offload_network net{1, config, seed() + draw, weather};
       std::vector<std::unique_ptr<offloaded_call>> calls;
       for (int job = 0; job < offload::most_jobs; ++job) {
         calls.push_back(std::make_unique<offloaded_call>(s, t.count, config, places));
@@ -333,10 +335,15 @@ TEST_CASE("offload nic: 256 jobs of 8 ranks and 16 counters end well, whoever ha
       }
       REQUIRE(net.run());
       REQUIRE(net.completions.size() == 256 * 8);
-      CHECK(longest_to_shortest(net) <= t.most_unlike);
+      (fair ? in_fair : in_foul).push_back(longest_to_shortest(net));
       for (const auto& call : calls) REQUIRE(call->wrong() == 0);
       CHECK(net.nic(0).statistics().most_counters == 16);
       check_empty(net, 1);
+    }
+    for (std::vector<double>* unlike : {&in_fair, &in_foul}) {
+      std::ranges::sort(*unlike);
+      CHECK((*unlike)[t.draws / 2] <= 2);
+      CHECK(unlike->back() <= 2.5);
     }
   }
 }

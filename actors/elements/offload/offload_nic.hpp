@@ -25,13 +25,19 @@
 // Counters. A pulse has one until its receiver has taken it, and receivers take in the order of their sequences: so all counters may be with
 // pulses that are not to be taken yet. A quarter is left for channels that have none; and where none has come back for a while, all do, for those
 // that wait. Packets that were sent with them stay where they are and are taken in their turn, so every time something more gets to its receiver.
+// Of those that wait, the next is one of the job of which fewest pulses have been taken, and of equal jobs all of one come before the others': a receiver
+// may need pulses of several senders. So equal jobs get on alike, whether their channels ask at once or one after the other, as those of a tree do, and
+// whose counters were taken back loses no turn. A job that has rested is ahead by `most_ahead` rounds of counters at most, so none starves.
 
 #include <algorithm>
+#include <array>
 #include <bitset>
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <queue>
@@ -216,6 +222,7 @@ private:
   int released(const out_ref& c, int back);
   void give_back(int counters, picoseconds now);
   bool may_have_another(const outgoing_channel& c) const;
+  void ask_for_counter(const out_ref& c, picoseconds now);
   void take_counters_back(picoseconds now);
   offload_packet packet_of(const out_ref& c);
   void forget(run& r, picoseconds now);
@@ -256,8 +263,18 @@ private:
   std::unordered_map<std::uint32_t, ended> ended_;                ///< the same: the last operation that has ended there
   static constexpr unsigned index_bits = 27;                      ///< of a key, beside SeqID
   std::bitset<std::size_t{1} << (offload::job_bits + offload::port_bits)> came_early_;
-  std::deque<out_ref> active_;                                             ///< channels that may have a packet to send
-  std::deque<out_ref> want_;                                               ///< channels that wait for a counter
+  std::deque<out_ref> active_;  ///< channels that may have a packet to send
+  struct turn {
+    std::uint64_t pulses;  ///< of the job, when it asked
+    std::uint8_t job;
+    std::uint64_t asked;
+    auto operator<=>(const turn&) const = default;
+  };
+  std::map<turn, out_ref> want_;                            ///< channels that wait for a counter
+  std::array<std::uint64_t, offload::most_jobs> pulses_{};  ///< by job, that were taken
+  std::uint64_t served_ = 0;                                ///< most pulses of a turn that was served
+  std::uint64_t asks_ = 0;
+  static constexpr std::uint64_t most_ahead = 4;
   std::vector<out_ref> holders_;                                           ///< channels that have counters, in no order
   std::priority_queue<timer, std::vector<timer>, std::greater<>> timers_;  ///< one a channel, at its deadline or before
   std::size_t timed_ = 0;  ///< channels that have one; others are of sequences that have ended

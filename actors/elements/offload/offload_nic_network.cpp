@@ -114,7 +114,9 @@ void offload_nic::respond(const offload_response& came, picoseconds now) {
   if (found == r->out.end()) return;
   const out_ref c{r, static_cast<std::size_t>(found - r->out.begin())};
   const std::uint64_t before = c->taken();
-  give_back(released(c, c->responded(came.taken)), now);
+  const int back = released(c, c->responded(came.taken));
+  pulses_[c.of->job().id] += static_cast<std::uint64_t>(back);
+  give_back(back, now);
   if (came.again && came.taken >= before) {
     ++again_;
     c->wants_since = now;
@@ -150,10 +152,7 @@ std::optional<offload_packet> offload_nic::next_packet(picoseconds now) {
     if (next == outgoing_channel::next::counter) {
       if (!may_have_another(*c)) continue;  // what it has under way looks after it
       if (counters_ == config_.counters) {
-        if (want_.empty()) counters_moved_ = now;
-        c->wants = true;
-        c->wants_since = now;
-        want_.push_back(c);
+        ask_for_counter(c, now);
         watch(c, now);
         continue;
       }
@@ -208,6 +207,17 @@ bool offload_nic::may_have_another(const outgoing_channel& c) const {
   return c.counters() == 0 || (want_.empty() && counters_ < config_.counters - config_.counters / 4);
 }
 
+void offload_nic::ask_for_counter(const out_ref& c, picoseconds now) {
+  if (want_.empty()) counters_moved_ = now;
+  c->wants = true;
+  c->wants_since = now;
+  const std::uint64_t ahead = most_ahead * static_cast<std::uint64_t>(config_.counters);
+  const std::uint8_t job = c.of->job().id;
+  std::uint64_t& pulses = pulses_[job];
+  pulses = std::max(pulses, served_ - std::min(served_, ahead));
+  want_.emplace(turn{pulses, job, ++asks_}, c);
+}
+
 void offload_nic::begin_pulse(const out_ref& c) {
   if (c->counters() == 0) {
     c->held_at = holders_.size();
@@ -225,14 +235,15 @@ int offload_nic::released(const out_ref& c, int back) {
   return back;
 }
 
-/// Units that wait for a counter get those that have come back, in the order of asking.
+/// Channels that wait for a counter get those that have come back.
 void offload_nic::give_back(int counters, picoseconds now) {
   if (counters == 0) return;
   counters_ -= counters;
   counters_moved_ = now;
   while (counters_ < config_.counters && !want_.empty()) {
-    const out_ref c = want_.front();
-    want_.pop_front();
+    const out_ref c = want_.begin()->second;
+    served_ = std::max(served_, want_.begin()->first.pulses);
+    want_.erase(want_.begin());
     c->wants = false;
     if (c->what_next(config_.window, config_.pulses) == outgoing_channel::next::counter) {
       ++counters_;
@@ -333,7 +344,7 @@ void offload_nic::look_after(const out_ref& c, picoseconds now, bool& failed) {
 
 void offload_nic::forget(run& r, picoseconds now) {
   std::erase_if(active_, [&](const out_ref& c) { return c.of == &r; });
-  std::erase_if(want_, [&](const out_ref& c) { return c.of == &r; });
+  std::erase_if(want_, [&](const auto& asked) { return asked.second.of == &r; });
   int back = 0;
   for (std::size_t i = 0; i < r.out.size(); ++i) {
     const out_ref c{&r, i};
