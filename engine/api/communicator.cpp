@@ -123,11 +123,17 @@ void communicator_state::prepare_checked(actors::operation& op, rank_t rank, cal
   c.offload = wants_offload(c, waits);
   c.choreography = std::move(what.options.choreography);
   if (c.outcome_of) return;
+  // One that does not pay is called as by those who wait in it, which has the same plan.
+  const auto give_up_nic = [&] {
+    if (c.offload && core->offload == offload_wish::automatic && op.plan && op.plan->nic() == nullptr)
+      c.offload = false;
+  };
   op.plan = known;
   plan_memo& last = callers[static_cast<std::size_t>(rank)].last_plan;
   if (!op.plan) op.plan = planner::plan_again(c, last);
   if (!op.plan && table->has_boards()) op.plan = cell(rank).plan_again(c);
   if (!op.plan) op.plan = core->plans.plan_for(c, placement, last, table->of_host());
+  give_up_nic();
   // Else it depends on blocks of other ranks, which are known when all have called.
   if (!op.plan)
     op.make_plan = [self = shared_from_this(), c](const counts_ptr& counts) {

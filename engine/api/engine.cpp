@@ -364,6 +364,7 @@ std::shared_ptr<communicator_state> found_world(const std::shared_ptr<engine_cor
   for (int r = 0; r < ranks; ++r) places[static_cast<std::size_t>(r)] = r;
   layout placement = core->has_layout ? core->machine_layout.subset(places) : layout::flat(ranks);
   placement.reduces = core->machine_layout.reduces;
+  core->plans.leave_idle(std::max(0, core->runtime->cores() - ranks));
   const int number = core->worlds++;
   return core->found(number == 0 ? "world" : "world" + std::to_string(number), std::move(placement), places,
                      std::move(run));

@@ -97,6 +97,10 @@ public:
               const std::optional<tuning>& of_job)
       : options_(options), library_(library), machine_(machine), machine_of_job_(of_job) {}
 
+  /// Ranks of one process need nobody else's costs, and may have planned before the process joined a job.
+  const tuning& costs(const planning_task& task) const {
+    return machine_of_job_ && task.where.farthest_link() != reach::process ? *machine_of_job_ : machine_;
+  }
   /// Not written yet. @pre the library has `name`
   contender contender_of(const std::string& name, const planning_task& task);
   std::vector<contender> all_contenders(const planning_task& task);
@@ -186,10 +190,6 @@ private:
 
   const engine_options& options_;
   score_library& library_;
-  /// Ranks of one process need nobody else's costs, and may have planned before the process joined a job.
-  const tuning& costs(const planning_task& task) const {
-    return machine_of_job_ && task.where.farthest_link() != reach::process ? *machine_of_job_ : machine_;
-  }
   const tuning& machine_;
   const std::optional<tuning>& machine_of_job_;
 };

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <mutex>
-#include <numeric>
 #include <span>
 
 #include <spdlog/spdlog.h>
@@ -99,9 +98,14 @@ planner::~planner() = default;
 
 const tuning& planner::machine() const { return impl_->machine; }
 
-void planner::agree_on(std::span<const double> costs) {
+void planner::agree_on(std::span<const double> costs, int idle_cores) {
   const std::lock_guard lock(impl_->planning);
   impl_->machine_of_job = with_costs(impl_->machine, costs);
+  impl_->idle_cores_of_job = idle_cores;
+}
+
+void planner::leave_idle(int cores) {
+  for (int seen = impl_->idle_cores.load(); cores < seen && !impl_->idle_cores.compare_exchange_weak(seen, cores);) {}
 }
 
 bool planner::has_boards(const layout& placement) const {
@@ -145,8 +149,13 @@ std::shared_ptr<const plan> planner::plan_again(const call& what, plan_memo& las
 
 std::shared_ptr<const plan> planner::plan_for(const call& what, const layout& placement, plan_memo& last, int of_host) {
   const auto planned = [&] {
-    auto in_tiers = of_host > 0 ? plan_in_tiers(what, placement, of_host) : nullptr;
-    return in_tiers ? in_tiers : plan_for(what, placement);
+    if (what.offload) [[unlikely]]
+      if (auto by_nic = impl_->plan_if_offloaded(what, placement, of_host)) return by_nic;
+    if (of_host == 0) return plan_for(what, placement);
+    call otherwise = what;
+    otherwise.offload = false;
+    auto in_tiers = plan_in_tiers(otherwise, placement, of_host);
+    return in_tiers ? in_tiers : plan_for(otherwise, placement);
   };
   const plan_memo::use mine{last};
   if (!mine) return planned();
@@ -166,18 +175,33 @@ std::shared_ptr<const plan> planner::plan_for(const call& what, const layout& pl
 
 offload_prospect planner::offload_of(const call& what, const layout& placement,
                                      const std::vector<std::size_t>* counts) {
+  const int of_host = ranks_of_each_host(placement);
+  const bool may = wants_offload(offload_wish::automatic, what, true);
+  const double callers =
+      may ? impl_->seconds_of_callers(what, placement,
+                                      of_host > 0 && has_boards(layout_of_host(placement, of_host)) ? of_host : 0)
+          : 0;
   const std::lock_guard lock(impl_->planning);
   std::vector<contender> all;
-  const nic_choice chosen = impl_->choose_for_nic(all, impl_->with_trees(make_task(what, placement, counts)));
-  if (chosen.who == nullptr) return {{}, 0, chosen.why_not};
+  const planning_task task = impl_->with_trees(make_task(what, placement, counts));
+  const nic_choice chosen = impl_->choose_for_nic(all, task);
+  offload_prospect found;
+  found.why_not = chosen.why_not;
+  if (chosen.who == nullptr) return found;
   const offload_wish wish = offload_wish_of(impl_->options);
-  return {chosen.who->choreography,
-          chosen.seconds,
-          {},
-          wants_offload(wish, what, placement.size(), false),
-          wants_offload(wish, what, placement.size(), true),
-          wants_offload(offload_wish::automatic, what, placement.size(), true),
-          impl_->options.nic != "process"};
+  const offload_figures figures = impl_->figures_of(task, chosen.seconds, callers);
+  const offload_verdict by = weigh_offload(figures);
+  found.choreography = chosen.who->choreography;
+  found.predicted_seconds = chosen.seconds;
+  found.automatic = may && by.pays;
+  found.weighed = may ? by.why : "it moves no data";
+  found.callers_seconds = callers;
+  found.taken_seconds = by.taken;
+  found.idle_cores = figures.idle_cores;
+  found.blocking = wants_offload(wish, what, false);
+  found.started = wants_offload(wish, what, true) && (wish == offload_wish::always || found.automatic);
+  found.of_host = impl_->options.nic != "process";
+  return found;
 }
 
 offload_wish offload_wish_of(const engine_options& options) {
@@ -186,14 +210,9 @@ offload_wish offload_wish_of(const engine_options& options) {
                                      : offload_wish::always;
 }
 
-bool wants_offload(offload_wish wish, const call& what, int ranks, bool started) {
+bool wants_offload(offload_wish wish, const call& what, bool started) {
   if (wish != offload_wish::automatic) return wish == offload_wish::always;
-  if (!what.uniform)
-    return started && knows_all_blocks(what) &&
-           std::accumulate(what.counts.begin(), what.counts.end(), std::size_t{0}) >=
-               least_offloaded_bytes / size_of(what.type);
-  const auto blocks = static_cast<std::size_t>(block_count(what.what, ranks) == 1 ? 1 : ranks);
-  return started && moves_data(what.what) && what.count >= least_offloaded_bytes / size_of(what.type) / blocks;
+  return started && moves_data(what.what) && knows_all_blocks(what);
 }
 
 std::vector<std::string> planner::path(const call& what, const layout& placement,

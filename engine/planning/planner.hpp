@@ -48,10 +48,9 @@ struct candidate {
 /// engine_options::offload.
 enum class offload_wish : std::uint8_t { never, automatic, always };
 offload_wish offload_wish_of(const engine_options& options);
-/// Of all blocks together: with less, a started call that its callers perform takes less of their time than a posting and the end of it.
-inline constexpr std::size_t least_offloaded_bytes = std::size_t{1} << 20;
-/// The process's NIC is to perform it, if it can. @param started its caller goes on, and waits for it later
-bool wants_offload(offload_wish wish, const call& what, int ranks, bool started);
+/// The process's NIC is to perform it, if it can, and if that pays where nobody has asked for all calls (offload_verdict.hpp).
+/// @param started its caller goes on, and waits for it later
+bool wants_offload(offload_wish wish, const call& what, bool started);
 
 /// Whether the process's NIC can perform a call (docs/offload.md).
 struct offload_prospect {
@@ -60,7 +59,11 @@ struct offload_prospect {
   std::string why_not;           ///< a sentence; empty: it can
   bool blocking = false;         ///< it does by the options, where the caller waits in the call …
   bool started = false;          ///< … and where it goes on
-  bool automatic = false;        ///< where it goes on, it would with `offload = "auto"`
+  bool automatic = false;        ///< where it goes on, it would with `offload = "auto"`, …
+  std::string weighed;           ///< … or would not, since …: the end of a sentence, with the figures
+  double callers_seconds = 0;    ///< predicted for the ranks themselves …
+  double taken_seconds = 0;      ///< … and of each one's time where the NIC performs
+  int idle_cores = 0;            ///< that decided it
   bool of_host = false;          ///< between processes: engine.nic names the host's NIC process
 };
 
@@ -116,9 +119,11 @@ public:
 
   /// By what it chooses where all ranks are in one process: what this machine costs.
   const tuning& machine() const;
-  /// From now on communicators of several processes are planned by these costs (tuning.hpp: costs_of), which all processes of the job must have alike.
-  /// @pre none was planned yet
-  void agree_on(std::span<const double> costs);
+  /// From now on communicators of several processes are planned by these costs (tuning.hpp: costs_of), and by cores that no rank of the job uses, on the
+  /// host that has fewest of them; all processes of the job must have both alike. @pre none was planned yet
+  void agree_on(std::span<const double> costs, int idle_cores = 0);
+  /// There are ranks that leave so many of this process's cores; of all such, and of the job, the fewest count for communicators of this process. Any thread.
+  void leave_idle(int cores);
 
   /// Plans for ranks placed so may be performed on boards (slots, direct).
   bool has_boards(const layout& placement) const;

@@ -3,6 +3,7 @@
 // The inside of planner. planner_choosing.cpp decides what performs a call, and how; planner_plans.cpp makes the plan of that; planner.cpp has what is left:
 // what the options may say, and the planner's own functions.
 
+#include <atomic>
 #include <cstddef>
 #include <memory>
 #include <mutex>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "engine/planning/nic_choice.hpp"
+#include "engine/planning/offload_verdict.hpp"
 #include "engine/planning/plan_cache.hpp"
 #include "engine/planning/plan_choice.hpp"
 #include "engine/planning/planner.hpp"
@@ -108,8 +110,15 @@ struct planner::impl {
   nic_choice choose_for_nic(std::vector<contender>& all, const planning_task& task);
   /// Null: it goes as calls go that nobody wants to offload.
   std::shared_ptr<plan> make_plan_for_nic(const planning_task& task);
-  /// For all of its class, as plan_of(). @pre what.offload
-  std::shared_ptr<const plan> plan_for_nic(const call& what, const layout& placement);
+  int idle_cores_for(const planning_task& task) const;
+  /// What is known of it, as callers that go on.
+  offload_figures figures_of(const planning_task& task, double nic_seconds, double callers_seconds);
+  /// Predicted for those who call it, if no NIC performs it. Infinite: nobody knows.
+  double seconds_of_callers(call what, const layout& placement, int of_host);
+  /// For all of its class, as plan_of(). Null: the NIC cannot, or it would not pay. @pre what.offload
+  std::shared_ptr<const plan> plan_for_nic(const call& what, const layout& placement, int of_host = 0);
+  /// The same; what is wrong with the call is left to the other way to say.
+  std::shared_ptr<const plan> plan_if_offloaded(const call& what, const layout& placement, int of_host);
   /// All sizes of a class share the choice, the score, its proof and its programs. Null: made only with all ranks' counts.
   std::shared_ptr<const plan> plan_of(const call& what, const layout& placement,
                                       const std::vector<std::size_t>* counts);
@@ -150,6 +159,9 @@ struct planner::impl {
   score_library library;
   tuning machine;
   std::optional<tuning> machine_of_job;  ///< under `planning`
+  int idle_cores_of_job = 0;             ///< the same
+  std::atomic<int> idle_cores{most_idle};
+  static constexpr int most_idle = 1 << 20;
   plan_choice choice;
   std::mutex planning;  ///< held while a plan is made, so that ranks that ask for the same at once make it once
   plan_cache cache;

@@ -212,7 +212,8 @@ nic_choice planner::impl::choose_for_nic(std::vector<contender>& all, const plan
   if (std::string why = why_not_by_nic(task, options); !why.empty()) return {nullptr, 0, std::move(why)};
   if (const forced_name force = forced(task); force.name.empty()) all = contenders(task);
   else if (library.has(force.name)) all.push_back(choice.contender_of(force.name, task));
-  return troupe::choose_for_nic(all, choice, library, task, machine, options.credits, options.nic != "process");
+  return troupe::choose_for_nic(all, choice, library, task, choice.costs(task), options.credits,
+                                options.nic != "process");
 }
 
 std::shared_ptr<plan> planner::impl::make_plan_for_nic(const planning_task& task) {
@@ -243,23 +244,71 @@ std::shared_ptr<plan> planner::impl::make_plan_for_nic(const planning_task& task
   return made;
 }
 
-std::shared_ptr<const plan> planner::impl::plan_for_nic(const call& what, const layout& placement) {
+/// Where nobody has said anything, as for tools: of a host with no other ranks.
+int planner::impl::idle_cores_for(const planning_task& task) const {
+  if (machine_of_job && task.where.farthest_link() != reach::process) return idle_cores_of_job;
+  const int free = std::max(0, machine.machine.cores - task.where.most_ranks_of_computer());
+  return std::min({free, idle_cores.load(), machine_of_job ? idle_cores_of_job : most_idle});
+}
+
+offload_figures planner::impl::figures_of(const planning_task& task, double nic_seconds, double callers_seconds) {
+  const tuning& costs = choice.costs(task);
+  const std::vector<std::uint32_t> hosts = task.where.hosts();
+  const int count = hosts.empty() ? 1 : static_cast<int>(*std::ranges::max_element(hosts)) + 1;
+  offload_figures f;
+  f.callers = callers_seconds;
+  f.nic = nic_seconds;
+  f.posting = costs.nic_post_ns * 1e-9;
+  f.waking = costs.nic_wake_ns * 1e-9;
+  f.awake = costs.wake_ns * 1e-9;
+  f.ranks_of_host = task.where.most_ranks_of_host();
+  f.cores = costs.machine.cores;
+  f.idle_cores = idle_cores_for(task);
+  f.nics = (count + task.where.computers() - 1) / task.where.computers();
+  return f;
+}
+
+double planner::impl::seconds_of_callers(call what, const layout& placement, int of_host) {
+  what.offload = false;
+  try {
+    const auto in_tiers = of_host > 0 ? plan_in_tiers(what, placement, of_host) : nullptr;
+    const auto by_callers = in_tiers ? in_tiers : plan_of(what, placement, nullptr);
+    if (by_callers) return by_callers->predicted_seconds;
+  } catch (const error&) {}  // where it is called so, it says why
+  return std::numeric_limits<double>::infinity();
+}
+
+std::shared_ptr<const plan> planner::impl::plan_for_nic(const call& what, const layout& placement, int of_host) {
   if (!knows_all_blocks(what)) return nullptr;  // why_not_by_nic()
   if (!what.uniform) check_counts(what, placement.size(), what.counts);
   const plan_key_view key{troupe::class_of(what), placement};
+  if (const auto known = cache.find(key)) return *known;
+  const bool weighs = options.offload == "auto";
+  const double callers = weighs ? seconds_of_callers(what, placement, of_host) : 0;
   return cached_or(key, [&] {
-    auto made = make_plan_for_nic(with_trees(task_of_class(what, placement, key.what.count)));
-    if (made) made->exact = false;
-    return made;
+    const planning_task task = with_trees(task_of_class(what, placement, key.what.count));
+    auto made = make_plan_for_nic(task);
+    if (!made) return made;
+    made->exact = false;
+    if (!weighs) return made;
+    const offload_verdict by = weigh_offload(figures_of(task, made->predicted_seconds, callers));
+    log->debug("{}: {}: {}", to_string(what), by.pays ? "the NIC's" : "not the NIC's", by.why);
+    return by.pays ? made : nullptr;
   });
+}
+
+std::shared_ptr<const plan> planner::impl::plan_if_offloaded(const call& what, const layout& placement, int of_host) {
+  try {
+    return plan_for_nic(what, placement, of_host);
+  } catch (const error&) {  // or only the largest of the class is too large
+    return nullptr;
+  }
 }
 
 std::shared_ptr<const plan> planner::impl::plan_of(const call& what, const layout& placement,
                                                    const std::vector<std::size_t>* counts) {
   if (what.offload) [[unlikely]] {
-    try {
-      if (auto by_nic = plan_for_nic(what, placement)) return by_nic;
-    } catch (const error&) {}  // the other way says what is wrong, or that only the largest of the class is too large
+    if (auto by_nic = plan_if_offloaded(what, placement, 0)) return by_nic;
     call otherwise = what;
     otherwise.offload = false;
     return plan_of(otherwise, placement, counts);

@@ -90,7 +90,9 @@ struct tuning {
   double peer_kilobyte_ns = 70;  ///< 1024 of them, to or from a core's cache
 
   // By the process's NIC, which one thread performs, ns.
-  double nic_step_ns = 400;  ///< a packet is handed over, found and answered, without its bytes
+  double nic_step_ns = 400;   ///< a packet is handed over, found and answered, without its bytes
+  double nic_post_ns = 1500;  ///< of a caller: to post an operation, and to see that it is done
+  double nic_wake_ns = 3000;  ///< of the one who posts last: to wake the thread
 
   // Over links: what a frame takes besides what actors do, and 1024 bytes of it at either end. Assumed: of two processes of a host, through their ring; and of two hosts, through sockets (veth).
   double ring_message_ns = 700, ring_kilobyte_ns = 150;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdio>
 #include <limits>
 #include <map>
@@ -288,9 +289,13 @@ std::string offload_text(const offload_prospect& o, const layout& placement) {
                                                        : "the NIC of rank 0's process";
   const std::string how = "with " + o.choreography + ", predicted " + number(o.predicted_seconds * 1e6, 2) + " us";
   if (o.blocking) return "offloaded: " + who + " performs it, " + how + '\n';
-  if (o.started) return "offloaded where it is started and not waited for: " + who + " performs it then, " + how + '\n';
+  if (o.started)
+    return "offloaded where it is started and not waited for: " + who + " performs it then, " + how + '\n' +
+           "  since " + o.weighed + '\n';
   return "not offloaded: " + who + " could perform it, " + how + ", if engine.offload were " +
-         (o.automatic ? "auto, where it is started and not waited for, or always\n" : "always\n");
+         (o.automatic ? "auto, where it is started and not waited for, or always\n  auto, since "
+                      : "always\n  not with auto, since ") +
+         o.weighed + '\n';
 }
 
 nlohmann::ordered_json offload_json(const offload_prospect& o) {
@@ -300,6 +305,15 @@ nlohmann::ordered_json offload_json(const offload_prospect& o) {
   made["started"] = o.started;
   made["choreography"] = can ? nlohmann::ordered_json(o.choreography) : nlohmann::ordered_json();
   made["predicted_us"] = can ? nlohmann::ordered_json(o.predicted_seconds * 1e6) : nlohmann::ordered_json();
+  made["automatic"] = o.automatic;
+  made["weighed"] = o.weighed;
+  made["idle_cores"] = o.idle_cores;
+  const auto us = [&](double seconds) {
+    return can && std::isfinite(seconds) && seconds > 0 ? nlohmann::ordered_json(seconds * 1e6)
+                                                        : nlohmann::ordered_json();
+  };
+  made["callers_us"] = us(o.callers_seconds);
+  made["taken_us"] = us(o.taken_seconds);
   made["why_not"] = o.why_not;
   return made;
 }

@@ -171,6 +171,9 @@ public:
     }
     tell("the NIC's thread");
     result_.nic_step_ns = nic_step_ns(budget);
+    const nic_caller_costs callers = nic_caller_ns(budget);
+    result_.nic_post_ns = callers.post;
+    result_.nic_wake_ns = callers.wake;
     memory();
     types();
     // The fit begins where the primitives are.

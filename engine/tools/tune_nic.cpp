@@ -2,12 +2,20 @@
 #include "engine/tools/tune_nic.hpp"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
+#include <ctime>
 #include <memory>
+#include <span>
+#include <thread>
 #include <vector>
 
 #include "actors/ports/nic/nic_driver.hpp"
+#include "engine/api/communicator.hpp"
+#include "engine/api/engine.hpp"
+#include "engine/api/request.hpp"
 #include "protocols/choreographies/choreography.hpp"
 #include "protocols/lower/lowering.hpp"
 #include "protocols/offload/offload_compiler.hpp"
@@ -72,6 +80,12 @@ double tenth_percentile(std::vector<double>& values) {
   return *at;
 }
 
+double cpu_ns() {
+  timespec t{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  return static_cast<double>(t.tv_sec) * 1e9 + static_cast<double>(t.tv_nsec);
+}
+
 }  // namespace
 
 double nic_step_ns(double budget_ms) {
@@ -90,6 +104,43 @@ double nic_step_ns(double budget_ms) {
   }
   const double further = tenth_percentile(long_ones) - tenth_percentile(short_ones);
   return std::max(1.0, further / (many.steps() - few.steps()));
+}
+
+nic_caller_costs nic_caller_ns(double budget_ms) {
+  constexpr auto nap = std::chrono::microseconds{50};
+  constexpr int most_naps = 1000;
+  engine_options options;
+  options.tuning = "none";
+  options.offload = "always";
+  options.spin = 0;  // so that the thread sleeps when it has nothing to do
+  options.log_level = "off";
+  engine on{options};
+  std::vector<communicator> ranks = on.communicators(3);
+  std::array<std::int32_t, 3> in{1, 2, 3}, out{};
+  std::array<double, 4> begun{};
+  std::array<std::vector<double>, 4> posting;  // by rank; of the last, the end
+  std::vector<double> clocks;
+  for (const auto end = clock::now() + std::chrono::duration<double, std::milli>(budget_ms);
+       clocks.size() < 20 || clock::now() < end;) {
+    std::this_thread::sleep_for(2 * nap);
+    std::array<request, 3> under_way;
+    for (std::size_t r = 0; r < ranks.size(); ++r) {
+      begun[r] = cpu_ns();
+      under_way[r] = ranks[r].all_reduce_async(std::span{&in[r], 1}, std::span{&out[r], 1}, sum);
+    }
+    begun[3] = cpu_ns();
+    clocks.push_back(cpu_ns() - begun[3]);
+    const auto done = [&] { return std::ranges::all_of(under_way, [](const request& r) { return r.done(); }); };
+    for (int naps = 0; naps < most_naps && !done(); ++naps) std::this_thread::sleep_for(nap);
+    for (std::size_t r = 0; r < ranks.size(); ++r) posting[r].push_back(begun[r + 1] - begun[r]);
+    const double from = cpu_ns();
+    under_way[0].wait();
+    posting[3].push_back(cpu_ns() - from);
+    under_way[1].wait(), under_way[2].wait();
+  }
+  const double look = tenth_percentile(clocks);
+  const auto of = [&](std::size_t which) { return std::max(0.0, tenth_percentile(posting[which]) - look); };
+  return {std::max(1.0, of(0) + of(3)), std::max(1.0, of(2) - of(1))};
 }
 
 }  // namespace troupe

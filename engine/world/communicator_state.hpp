@@ -207,10 +207,10 @@ struct communicator_state : std::enable_shared_from_this<communicator_state> {
     const agreement_time agreed = asked != agreement_time::unset ? asked : core->options.agreement;
     return fits && agreed == agreement_time::eager ? sent_when::copied : sent_when::taken;
   }
-  /// Whether the process's NIC is to perform it, if it can.
+  /// Whether the process's NIC is to perform it, if it can, and if it pays (planner.hpp).
   bool wants_offload(const call& what, caller_waits waits) const {
     return core->offload != offload_wish::never &&
-           troupe::wants_offload(core->offload, what, ranks, waits == caller_waits::no);
+           troupe::wants_offload(core->offload, what, waits == caller_waits::no);
   }
   /// The call's, else the communicator's, else the engine's.
   actors::time_limit deadline_for(rank_t rank, const std::optional<std::chrono::nanoseconds>& asked) const {

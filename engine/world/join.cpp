@@ -16,6 +16,7 @@
 
 #include "actors/caf/job_links.hpp"
 #include "actors/ports/link/core_share.hpp"
+#include "actors/ports/link/idle_cores.hpp"
 #include "actors/ports/link/rendezvous.hpp"
 #include "actors/ports/link/ucx/ucx_transport.hpp"
 #include "actors/ports/segment/copy_costs.hpp"
@@ -345,7 +346,7 @@ void join_there(engine_core& core, whereabouts where, const join_options& option
   core.joined_by = options;
   core.has_grown = where.first_new > 0;
   core.channels_of_job = channels_for(all);
-  core.plans.agree_on(all.costs);
+  core.plans.agree_on(all.costs, actors::idle_cores(all));
   std::shared_ptr<actors::host_segment> boards;
   if (leads_a_host(all, where.process)) {
     boards = actors::host_segment::make(costs_of_copies(core, all, where.process));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "actors/ports/link/core_share.hpp"
+#include "actors/ports/link/idle_cores.hpp"
 
 #include <cstdint>
 #include <utility>
@@ -91,4 +92,24 @@ TEST_CASE(
   CHECK(found.cores == 2);
   CHECK(cpus_of_host(job, 1) == std::vector<int>{0, 1, 2, 64});
   CHECK(cpus_of_host(job, 3) == std::vector<int>{3});
+}
+
+TEST_CASE("idle cores: of the host where fewest are left, whoever looks; all ranks that may use a core count") {
+  const auto with = [](process_place p, std::uint32_t ranks, std::uint32_t cores) {
+    p.ranks = ranks;
+    p.cores = cores;
+    return p;
+  };
+  const process_place four = process_on(1, 7, {0, 1, 2, 3}), other = process_on(2, 8, {0, 1, 2, 3});
+  CHECK(idle_cores(job_of({})) == 0);
+  CHECK(idle_cores(job_of({with(four, 1, 4)})) == 3);
+  CHECK(idle_cores(job_of({with(four, 1, 4), with(four, 2, 4)})) == 1);
+  CHECK(idle_cores(job_of({with(four, 3, 4), with(four, 3, 4)})) == 0);
+  CHECK(idle_cores(job_of({with(four, 1, 4), with(other, 2, 4)})) == 2);
+  CHECK(idle_cores(job_of({with(other, 2, 4), with(four, 1, 4)})) == 2);
+  // Each bound to a core of its own: the NIC's thread is, too.
+  CHECK(idle_cores(job_of({with(process_on(1, 7, {0}), 1, 1), with(process_on(1, 7, {1}), 1, 1)})) == 0);
+  CHECK(idle_cores(job_of({with(process_on(1, 7, {0, 1}), 1, 2), with(process_on(1, 7, {2, 3}), 1, 2)})) == 1);
+  // Hosts that are namespaces of one system.
+  CHECK(idle_cores(job_of({with(process_on(1, 7, {0, 1, 2}), 1, 3), with(process_on(2, 7, {0, 1, 2}), 1, 3)})) == 1);
 }
