@@ -532,7 +532,8 @@ TEST_CASE("troupe study --calibrate puts the model of this machine beside measur
       run("study --calibrate --ranks 4 --sizes 64K --rounds 1 --budget-ms 0.5 --set engine.tuning=none "
           "--set engine.chunk_bytes=2K --set engine.slices_per_step=2 --json -");
   CHECK(grouped.code == 0);
-  for (const auto& call : json::parse(grouped.out)["calls"]) {
+  const json told = json::parse(grouped.out);  // outlives the loop over a part of it
+  for (const json& call : told["calls"]) {
     if (call["choreography"] != "ring") continue;
     CHECK(call["slices"] == 8);
     CHECK(call["slices_per_step"] == 2);
