@@ -121,7 +121,7 @@ public:
   const tuning& machine() const;
   /// From now on communicators of several processes are planned by these costs (tuning.hpp: costs_of), and by cores that no rank of the job uses, on the
   /// host that has fewest of them; all processes of the job must have both alike. @pre none was planned yet
-  void agree_on(std::span<const double> costs, int idle_cores = 0);
+  void agree_on(std::span<const double> costs, int idle_cores);
   /// There are ranks that leave so many of this process's cores; of all such, and of the job, the fewest count for communicators of this process. Any thread.
   void leave_idle(int cores);
 

@@ -271,10 +271,14 @@ offload_figures planner::impl::figures_of(const planning_task& task, double nic_
 double planner::impl::seconds_of_callers(call what, const layout& placement, int of_host) {
   what.offload = false;
   try {
-    const auto in_tiers = of_host > 0 ? plan_in_tiers(what, placement, of_host) : nullptr;
+    // A host's stages in one process are priced by that process's own costs, and all must decide alike.
+    const bool by_all = of_host > 0 && reach_map{layout_of_host(placement, of_host)}.farthest_link() != reach::process;
+    const auto in_tiers = by_all ? plan_in_tiers(what, placement, of_host) : nullptr;
     const auto by_callers = in_tiers ? in_tiers : plan_of(what, placement, nullptr);
     if (by_callers) return by_callers->predicted_seconds;
-  } catch (const error&) {}  // where it is called so, it says why
+  } catch (const error& e) {  // where it is called so, it says why
+    if (e.code_value() == errc::out_of_memory) throw;
+  }
   return std::numeric_limits<double>::infinity();
 }
 

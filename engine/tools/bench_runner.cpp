@@ -490,7 +490,7 @@ void bench_runner::join() {
                                       std::to_string(settings_.ranks) +
                                       "; start all of its processes with the same options");
   placement_ = layout_of_job(engine_);
-  planner_.agree_on(costs_of_job(engine_));
+  planner_.agree_on(costs_of_job(engine_), 0);
 }
 
 void bench_runner::interrupt() {

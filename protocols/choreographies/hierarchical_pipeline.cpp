@@ -17,7 +17,7 @@
 //
 // Servers may be in pods, pods in racks … (nested_groups, hierarchy.hpp). Then each of these levels has a ring, and what one level delivers goes on
 // at once in the next further in, in another ring for each block, in a lane of its own as far as lanes suffice. all_to_all takes all
-// servers as one level.
+// servers as one level, and so do servers of different sizes.
 //
 // Every transfer carries exactly one rank's block, straight to its final place: nothing is scattered, nothing rearranged, and
 // one transfer inside the server remains after the last ring step. reduce_scatter is the mirror: the server's cards add up

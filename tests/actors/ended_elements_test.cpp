@@ -155,12 +155,12 @@ TEST_CASE("an element that ends ends the operations that need it, by name, on al
       CHECK(t.hanging == 0);
       CHECK(t.wrong == 0);
       CHECK(t.codes == std::set{errc::actor_lost});
-      CHECK_MESSAGE(t.names(v.named), *t.texts.begin());
+      CHECK(t.names(v.named));
       on_threads(comms, [&](communicator& c) { gather(c, 1, count, later); });
       CHECK(later.hanging == 0);
       CHECK(later.good == 0);
       CHECK(later.codes == std::set{errc::actor_lost});
-      CHECK_MESSAGE(later.names(v.named), *later.texts.begin());
+      CHECK(later.names(v.named));
     }
 }
 
@@ -232,7 +232,9 @@ TEST_CASE(
     });
     CHECK(t.hanging == 0);
     CHECK(t.wrong == 0);
-    CHECK_MESSAGE(t.names("the MPE of card 0.0 has ended"), *t.texts.begin());
+    // Those that had their memory are whole.
+    CHECK((t.texts.empty() || t.names("the MPE of card 0.0 has ended")));
+    for (const errc code : t.codes) CHECK(code == errc::actor_lost);
     CHECK(later.codes == std::set{errc::actor_lost});
     CHECK(later.names("the MPE of card 0.0 has ended"));
   }

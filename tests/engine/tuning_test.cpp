@@ -279,7 +279,7 @@ TEST_CASE("a job's machines agree on the largest cost of each kind, and plan by 
       engine_options o;
       o.tuning = file.path();
       planner p{o};
-      p.agree_on(job);
+      p.agree_on(job, 0);
       layout on = layout::placed({{0, 0, 0}, {1, 0, 0}, {2, 0, 0}, {3, 0, 0}});
       on.homes = {{0, 0}, {1, 1}, {2, 2}, {3, 3}};
       std::string text;

@@ -42,6 +42,8 @@ offload_nic::~offload_nic() = default;
 std::string offload_nic::post(const offload_posting& what) {
   if (std::string why = why_not(what); !why.empty()) return why;
   auto of = std::make_shared<posted>(posted{what, what.program->sequences.size()});
+  // What another job of this number has sent is not its own.
+  if (std::exchange(epoch_of_[what.job.id], what.job.epoch) != what.job.epoch) pulses_[what.job.id] = 0;
   for (const offload::sequence& code : what.program->sequences) {
     const std::uint32_t name = name_of(what.job.id, code.port);
     auto made = make_run(of, code);

@@ -27,7 +27,8 @@
 // that wait. Packets that were sent with them stay where they are and are taken in their turn, so every time something more gets to its receiver.
 // Of those that wait, the next is one of the job of which fewest pulses have been taken, and of equal jobs all of one come before the others': a receiver
 // may need pulses of several senders. So equal jobs get on alike, whether their channels ask at once or one after the other, as those of a tree do, and
-// whose counters were taken back loses no turn. A job that has rested is ahead by `most_ahead` rounds of counters at most, so none starves.
+// whose counters were taken back loses no turn. A job that has rested is ahead by `most_ahead` rounds of counters at most, and one that had
+// all counters to itself behind by as many, so none starves.
 
 #include <algorithm>
 #include <array>
@@ -270,9 +271,10 @@ private:
     std::uint64_t asked;
     auto operator<=>(const turn&) const = default;
   };
-  std::map<turn, out_ref> want_;                            ///< channels that wait for a counter
-  std::array<std::uint64_t, offload::most_jobs> pulses_{};  ///< by job, that were taken
-  std::uint64_t served_ = 0;                                ///< most pulses of a turn that was served
+  std::map<turn, out_ref> want_;                              ///< channels that wait for a counter
+  std::array<std::uint64_t, offload::most_jobs> pulses_{};    ///< by job, that were taken
+  std::array<std::uint64_t, offload::most_jobs> epoch_of_{};  ///< by job: whose pulses those are
+  std::uint64_t served_ = 0;                                  ///< most pulses of a turn that was served
   std::uint64_t asks_ = 0;
   static constexpr std::uint64_t most_ahead = 4;
   std::vector<out_ref> holders_;                                           ///< channels that have counters, in no order

@@ -214,7 +214,7 @@ void offload_nic::ask_for_counter(const out_ref& c, picoseconds now) {
   const std::uint64_t ahead = most_ahead * static_cast<std::uint64_t>(config_.counters);
   const std::uint8_t job = c.of->job().id;
   std::uint64_t& pulses = pulses_[job];
-  pulses = std::max(pulses, served_ - std::min(served_, ahead));
+  pulses = std::clamp(pulses, served_ - std::min(served_, ahead), served_ + ahead);
   want_.emplace(turn{pulses, job, ++asks_}, c);
 }
 

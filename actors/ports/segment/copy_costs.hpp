@@ -18,6 +18,9 @@ struct copy_costs {
   double past = 0;     ///< the same past the caches (staging_copier.hpp)
   int cores = 1;       ///< of the host's processes
 
+  /// A copy past the caches costs its reader about as much more as it costs itself.
+  static constexpr double reader_pays = 2;
+
   static copy_costs never_worth_staging() { return {.call = 0, .system = 0, .staging = 1, .past = 1}; }
 
   /// What ranks might stage of their inputs for others to read, or of their outputs for others to write.
@@ -40,7 +43,7 @@ struct copy_costs {
     const double lines_elsewhere = ranks > cores && cores > 1 ? 1 - 1.0 / cores : 1;
     // Where the two copies take their time side by side, or what is read is long, it matters little that the reader finds in no near cache what was
     // written past them.
-    const double least = std::min(staging, past);
+    const double least = staging > reader_pays * past ? past : staging;
     const double to_staging = of.beside ? least / 2 : of.is_long ? least : staging;
     const auto at_once = [&](int several) { return static_cast<double>(std::clamp(several, 1, cores)); };
     return to_staging * lines_elsewhere / at_once(of.stagers) < by_system / at_once(of.others);

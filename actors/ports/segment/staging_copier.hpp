@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstddef>
 
+#include "actors/ports/segment/copy_costs.hpp"
 #include "memory/kernels/kernels.hpp"
 
 namespace troupe {
@@ -17,8 +18,6 @@ namespace troupe {
 /// Of copies of similar lengths. Pure: it is told how long they took. Not synchronised.
 class staging_choice {
 public:
-  /// A copy past the caches costs its reader about as much more as it costs itself.
-  static constexpr double reader_pays = 2;
   static constexpr unsigned in_a_row = 32;  ///< copies past the caches, until another is tried through them
   static constexpr unsigned timed_once_in = 4;
 
@@ -34,7 +33,7 @@ public:
       tries_ = --left_ == 0;
     } else if (nanoseconds > 0) {
       tries_ = false;
-      if (nanoseconds > reader_pays * past_) left_ = in_a_row;
+      if (nanoseconds > copy_costs::reader_pays * past_) left_ = in_a_row;
     }
   }
 

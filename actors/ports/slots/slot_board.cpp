@@ -82,12 +82,13 @@ void slot_channel::begin_generation(std::uint64_t generation) {
     clear_half(parity, 0, source_.half[parity].written);
     source_.half[parity].foreign = 0;
   }
-  if (ring* const deep = source_.deep; deep != nullptr)
+  if (ring* const deep = source_.deep; deep != nullptr) {
     for (std::size_t c = 0; c < ring_epochs; ++c) {
       clear_lines(deep->words[c], first_lines);
       deep->cells[c].foreign = 0;
     }
-  if (ring* const deep = source_.deep; deep != nullptr) slots::clear(deep->short_cells, std::size(deep->short_cells));
+    slots::clear(deep->short_cells, std::size(deep->short_cells));
+  }
   source_.generation = generation;
   generation_.store(generation, std::memory_order_release);
 }

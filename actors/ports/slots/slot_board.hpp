@@ -22,7 +22,7 @@
 //      then publishes the generation; a destination reads a channel only if it has the generation that it expects.
 //
 // Memory is laid down on demand and never moved, so no reader can hold a stale address: the first two lines of a half in the channel
-// itself, longer messages in levels of eight times the size. 896 bytes a channel, 9.5 KiB a ring; 8 bytes for every pair that never spoke.
+// itself, longer messages in levels of eight times the size. 896 bytes a channel, 9.1 KiB a ring; 8 bytes for every pair that never spoke.
 //
 // Sleeping. A waiting thread may sleep; a rank that writes to it afterwards looks at its word `sleeping` and wakes it. No
 // wake-up is lost:

@@ -177,7 +177,7 @@ TROUPE_INLINE slot_performer::outcome slot_performer::open(const slot_step& s) {
   if (use.reverse >= 0) to.learn(channels_[static_cast<std::size_t>(use.reverse)]->seen());
   if (!to.open(sequence_, generation_, code_->format, use.lines)) [[unlikely]]
     return open_late(s);
-  to.ask_ahead(sequence_, s.bytes, s.only_out && code_->runs_ahead);
+  to.ask_ahead(sequence_, s.bytes, s.only_out && code_->runs_ahead && code_->format == slot_format::ll128);
   return outcome::moved;
 }
 
@@ -260,9 +260,9 @@ TROUPE_INLINE slot_performer::outcome slot_performer::greet(slot_channel& from, 
   return outcome::moved;
 }
 
-/// Now and then, if the first message of an epoch has not come where it was expected: it may lie in another place. `moved`: at `line`.
+/// In some looks, if the first message of an epoch has not come where it was expected: it may lie in another place. `moved`: at `line`.
 slot_performer::outcome slot_performer::look_elsewhere(const slot_step& s, const slots::word*& line) {
-  if (s.in_line != 0 || (!looks_everywhere_ && ++misses_ % looks_elsewhere != 0)) return outcome::chunk;
+  if (s.in_line != 0 || !looks_everywhere_) return outcome::chunk;
   slot_channel& from = *channels_[s.in_channel];
   if (!from.readable(generation_)) return outcome::chunk;
   const slots::word* const found = from.first_message(sequence_, stamp_);
@@ -406,7 +406,7 @@ slot_performer::status slot_performer::advance() {
     }
     if (lanes_.size() == 1) break;  // nobody else could have made it ready again
   }
-  looks_everywhere_ = false;
+  looks_everywhere_ = ++waits_ % looks_elsewhere == 0;
   return status::waiting;
 }
 

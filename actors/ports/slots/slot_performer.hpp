@@ -68,7 +68,7 @@ public:
 
 private:
   static constexpr std::size_t tiny_bytes = 64;         ///< sums of so few are added one by one
-  static constexpr std::uint32_t looks_elsewhere = 32;  ///< every so many a message is looked for wherever it may lie
+  static constexpr std::uint32_t looks_elsewhere = 32;  ///< every so many messages are looked for wherever they may lie
   static constexpr std::size_t lines_behind = 16;       ///< that a reader stays behind a writer it has caught up with
 
   enum class outcome : std::uint8_t { moved, chunk, credit, lane, mismatch };
@@ -122,8 +122,8 @@ private:
   std::uint32_t bound_lines_ = 0;  ///< that each of them has room for
   std::uint32_t stamp_ = 0;
   std::uint32_t tag_ = 0;
-  std::uint32_t misses_ = 0;               ///< looks that found nothing
-  mutable bool looks_everywhere_ = false;  ///< the next look is the one before a sleep, and leaves no place out
+  std::uint32_t waits_ = 0;                ///< looks after which it waits
+  mutable bool looks_everywhere_ = false;  ///< the next look, perhaps the one before a sleep, leaves no place out
   int unit_shift_ = 0;                     ///< of unit_of(type_, kind_)
   bool found_ring_ = false;                ///< there is another place to look at
   datatype type_ = datatype::u8;
