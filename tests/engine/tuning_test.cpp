@@ -30,7 +30,7 @@ tuning strange() {
   t.measured = "2026-01-02 \"03:04\"";
   double next = 1.25;
   for (const tuning_key& k : tuning_schema()) {
-    next *= 1.5;
+    next *= 1.4;
     if (k.number != nullptr) t.*k.number = next;
     else t.*k.curve = std::vector<rate_curve::point>{{1024, next}, {65536, next / 2}, {1 << 30, 0.5}};
   }
