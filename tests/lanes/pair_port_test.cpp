@@ -477,6 +477,7 @@ TEST_CASE("a message is taken from its staging buffer while the sender still cop
   constexpr std::uint64_t count = 60;
   constexpr std::size_t longest = 6 * pair_end::far_unit_bytes;
   mapped_memory others;
+  staging_copier copier;
   std::atomic<std::uint64_t> begun{0}, taken{0}, wrong{0};
   const auto length = [](std::uint64_t n) {
     return pair_end::shared_from + n * 7919 % (longest - pair_end::shared_from);
@@ -497,7 +498,8 @@ TEST_CASE("a message is taken from its staging buffer while the sender still cop
     const std::vector<std::byte> given = bytes_of(length(n), n);
     const new_pages staging(longest);
     begun.store(n + 1);
-    pair_end out = pair_end::of_sender(board.lane(0, 1), n, 1, given.data(), given.size(), {&others, 1, staging.get()});
+    pair_end out =
+        pair_end::of_sender(board.lane(0, 1), n, 1, given.data(), given.size(), {&others, 1, staging.get(), &copier});
     out.post();
     while (out.look() != pair_status::performed) std::this_thread::yield();
     while (taken.load() <= n) std::this_thread::yield();
@@ -515,6 +517,7 @@ TEST_CASE(
   enum class first { sender, receiver, receiver_away, sender_then_offer };
   std::uint64_t number = 0;
   mapped_memory others;
+  staging_copier copier;
   for (const bool staged : {false, true})
     for (const sent_when over : {sent_when::taken, sent_when::copied})
       for (const first order : {first::sender, first::receiver, first::receiver_away, first::sender_then_offer})
@@ -531,7 +534,7 @@ TEST_CASE(
             std::vector<std::byte> got(wanted), staging(bytes);
             pair_end in = pair_end::of_receiver(lane, number, wanted, got.data(), wanted, {&others, 0});
             pair_end out = pair_end::of_sender(lane, number, bytes, given.data(), bytes,
-                                               {&others, 1, staged ? staging.data() : nullptr}, over);
+                                               {&others, 1, staged ? staging.data() : nullptr, &copier}, over);
             number += pair_lane::depth;  // always the same slot, as its words are those of the message before
             if (order == first::receiver) CHECK(in.look() == pair_status::waiting);
             if (order == first::receiver) in.offer();
