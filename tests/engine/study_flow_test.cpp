@@ -124,6 +124,77 @@ TEST_CASE("study, flow: reduce_scatter through l2 sums everybody's tile of the o
   CHECK(uses[2].begin_us == 41);
 }
 
+TEST_CASE("study, flow: an operator takes a tile of each of two streams") {
+  const std::string a = node("a", "operator", "x", takes("10us"));
+  // a: load, work, store. b's kernel loads both, one after the other, and works.
+  CHECK(end_of(card(1, 1) + x + a + node("b", "operator", "a, x", takes("5us"))) == (1 + 10 + 1 + 2 + 5) * us);
+  // What a made stays in l0, and x is loaded while a works: one kernel, in which nothing is stored.
+  const std::string both = "through = \"l0, l1\"\n";
+  CHECK(end_of(card(1, 1) + x + a + node("b", "operator", "a, x", takes("5us") + both)) == (1 + 10 + 5) * us);
+  CHECK(run(card(1, 1) + x + a + node("b", "operator", "a,x", takes("5us") + both)).flow_rows[0].nodes[2].moved_bytes ==
+        200'000);
+  // A tile that two take in l0 keeps its room until the last is done with it: with room for one nothing is hidden.
+  const std::string b = node("b", "operator", "a", takes("5us") + in_l0),
+                    c = node("c", "operator", "b, a", takes("2us") + in_l0);
+  CHECK(end_of(card(3, 1) + "depth = 1\n" + x + a + b + c) == 3 * (1 + 10 + 5 + 2) * us);
+  CHECK(end_of(card(3, 1) + x + a + b + c) == (1 + 3 * (10 + 5 + 2)) * us);
+  // A residual beside what is summed through l2: its own share, loaded meanwhile.
+  const std::string y = node("y", "source", "", "holds = \"whole\"\n"),
+                    gemm = node("gemm", "operator", "y", takes("10us") + in_l0);
+  const std::string alone = card(1, 1) + y + x + gemm + node("drop", "operator", "gemm", sums + takes("4us"));
+  const std::string added =
+      card(1, 1) + y + x + gemm +
+      node("drop", "operator", "gemm, x", "through = \"l2, l1\"\nexchange = \"reduce_scatter\"\n" + takes("4us"));
+  CHECK(end_of(added) == end_of(alone));
+  CHECK(run(added).flow_rows[0].nodes[3].moved_bytes == 5 * 200'000);
+  // Named the other way round it is the same work.
+  CHECK(end_of(card(1, 1) + x + a + node("b", "operator", "x, a", takes("5us"))) == (1 + 10 + 1 + 2 + 5) * us);
+}
+
+TEST_CASE("study, flow: its critical path leads from the begin to the end, without a gap") {
+  study_run_options how;
+  how.record = study_run_options::recorded::all;
+  const auto path_of = [&](const std::string& toml) {
+    const study_result r = run_study(scenario(toml), how);
+    const auto& path = r.flow_rows.at(0).path;
+    std::int64_t now = 0;
+    for (const flow_stretch& s : path) {
+      CHECK(s.begin_ps == now);
+      CHECK(s.end_ps > s.begin_ps);
+      now = s.end_ps;
+    }
+    CHECK(now == r.rows[0].outcome.end_ps);
+    std::string text;
+    for (const flow_stretch& s : path) text += std::string{name(s.spent)} + ": " + s.text + "\n";
+    return text;
+  };
+  const std::string a = node("a", "operator", "x", takes("10us"));
+  CHECK(path_of(card(1, 1) + x + a) ==
+        "memory: rank 0: a loaded tile 0.0 from l1\ncompute: rank 0, core 0: a worked on tile 0.0\n");
+  // Three tiles of one core: the loads are hidden.
+  CHECK(path_of(card(3, 1) + x + a) ==
+        "memory: rank 0: a loaded tile 0.0 from l1\ncompute: rank 0, core 0: a worked on 3 tiles\n");
+  // On three cores the last tile is the third in the DMA engine's queue.
+  CHECK(path_of(card(3, 3) + x + a) ==
+        "queue: rank 0: a waited for elements, to load tile 0.2 from l1\nmemory: rank 0: a loaded tile 0.2 from "
+        "l1\ncompute: rank 0, core 2: a worked on tile 0.2\n");
+  std::string launched = card(1, 1, "");
+  launched.replace(launched.find("host.launch = \"0\""), 17, "host.launch = \"25us\"");
+  launched.replace(launched.find("host.sync = \"0\""), 15, "host.sync = \"15us\"");
+  const std::string synced = path_of(launched + x + a + node("b", "operator", "a", gathers + takes("1us")));
+  for (const char* part : {"launch: rank ", "the launch of a\n", "stored tile", "sync: all ranks met, for b\n",
+                           "b loaded tile", "b worked on"})
+    CHECK_MESSAGE(synced.find(part) != std::string::npos, synced);
+  // A collective, whole and in parts: who came last, or said last that a part is ready.
+  const std::string gather = node("gather", "collective", "a", all_gather),
+                    b = node("b", "operator", "gather", takes("1us"));
+  const std::string whole = path_of(card(4, 1) + x + a + gather + b);
+  CHECK_MESSAGE(whole.find("collective: rank 0: gather\n") != std::string::npos, whole);
+  const std::string parted = path_of(card(4, 1) + x + a + gather + parts(4) + beside + b + beside);
+  CHECK_MESSAGE(parted.find(": gather\n") != std::string::npos, parted);
+  CHECK_MESSAGE(parted.find("a worked on") != std::string::npos, parted);
+}
+
 TEST_CASE("study, flow: a collective takes as long as alone, and in one part as long as whole") {
   const std::string a = node("a", "operator", "x", takes("10us") + in_l0);
   const auto gather = [&](const std::string& rest) { return a + node("gather", "collective", "a", all_gather + rest); };
@@ -178,6 +249,7 @@ TEST_CASE("study, flow: fused is faster than apart at all sizes of the spec, and
 
 TEST_CASE("study, flow: the files' exact times at 8 MiB") {
   const std::pair<const char*, std::int64_t> all[] = {{"flow", 217'579'680},
+                                                      {"flow_residual", 232'861'920},
                                                       {"spec1_table3_apart", 224'846'080},
                                                       {"spec1_table3_fused", 155'075'360},
                                                       {"spec1_table4_apart", 267'644'480},
@@ -227,6 +299,24 @@ TEST_CASE("study, flow: what makes no flow is refused, where it stands") {
   for (const int count : {997, 991, 983, 977, 971, 967, 953})
     coprime += node("g" + std::to_string(count), "collective", "a", all_gather + parts(count));
   refused(coprime, {"a share has to be cut into more than 1000000 tiles", "parts of g983"});
+  const std::string y = node("y", "source", "", "holds = \"whole\"\n");
+  refused(on + x + y + a + node("b", "operator", "a, x, y"),
+          {"b: from: an operator takes the tiles of one node, or of two"});
+  refused(on + x + a + node("b", "operator", "a, a"), {"b: from: it takes the tiles of a twice"});
+  refused(on + x + a + node("b", "operator", "a, z"), {"there is no node \"z\""});
+  refused(on + x + a + node("s", "sink", "a, x"), {"s: from: only an operator takes the tiles of two nodes"});
+  refused(on + x + y + a + node("b", "operator", "a, y"),
+          {"y gives the whole tensor, and it works on tiles of a share"});
+  refused(on + x + a + node("b", "operator", "a, x", "through = \"l1, l1, l0\"\n"), {"it names 3 tiers for 2 inputs"});
+  refused(on + x + a + node("b", "operator", "a", "through = \"l3\"\n"),
+          {"there is no tier \"l3\"; take l0, l1 or l2"});
+  refused(on + x + a + node("b", "operator", "x", takes("1us")) + node("c", "operator", "a, b", gathers),
+          {"c: through: ranks exchange the tiles of one input"});
+  refused(on + x + a + node("g", "collective", "a", all_gather) + y + node("z", "operator", "y", takes("1us")) +
+              node("c", "operator", "g, z", "through = \"l1, l0\"\n"),
+          {"c: through: the tiles of z come in another order than it takes them"});
+  refused(on + node("a", "operator", "b, x") + x + node("b", "operator", "a"),
+          {"the flow goes in a circle: a ← b ← a"});
   refused("[study]\npreset = \"tianhe_32\"\n" + x + a, {"there are no flows where NICs perform collectives"});
 }
 
@@ -268,6 +358,34 @@ TEST_CASE("study, flow: the report names every node, the timeline every tile") {
   const auto document = nlohmann::json::parse(study_json(r));
   CHECK(document.at("rows").at(0).at("nodes").at(2).at("name") == "b");
   CHECK(document.at("rows").at(0).at("end_ps") == r.rows[0].outcome.end_ps);
+  // For the page: a row an actor, a span each work, load and store, and what the end had to wait for.
+  const auto& actors = document.at("actors");
+  const auto& spans = document.at("spans");
+  CHECK(document.at("timeline") == true);
+  CHECK(spans.size() == static_cast<std::size_t>(works + loads + stores));
+  const std::vector<std::string> kinds = document.at("span_kinds"), names = document.at("span_names");
+  int named = 0;
+  for (const auto& span : spans) {
+    const std::string actor = actors.at(span.at(0).get<std::size_t>()).at("kind"), kind = kinds.at(span.at(3));
+    CHECK(actor == (kind == "compute" ? "core" : "node"));
+    named += names.at(span.at(8)) == "b loads";
+  }
+  CHECK(named == 4 * 8);
+  REQUIRE(!document.at("critical_path").empty());
+  CHECK(document.at("critical_path").back().at("end_ps") == r.rows[0].outcome.end_ps);
+  CHECK(!document.at("utilisation").empty());
+  for (const auto& use : document.at("utilisation")) CHECK(use.at("actor") < actors.size());
+  CHECK(table.str().find("# Critical path: ") != std::string::npos);
+}
+
+TEST_CASE("study, flow: --path prints what the end had to wait for, --report writes a page") {
+  using namespace troupe_program;
+  const outcome o = troupe_program::run("study '" + config_folder() +
+                                        "studies/flow_residual.toml' --set sizes=2M --path --report - ");
+  CHECK(o.code == 0);
+  CHECK(o.err.find("# Critical path: ") != std::string::npos);
+  CHECK(o.out.find("<!doctype html>") != std::string::npos);
+  CHECK(o.out.find("dropout loads") != std::string::npos);
 }
 
 TEST_CASE("study, flow: a key of another kind of node is refused, in English") {

@@ -542,6 +542,30 @@ def test_torus(chromium, troupe, folder):
     page.quiet("a torus")
 
 
+def test_flow(chromium, troupe, folder):
+    """A flow has its nodes, a row each actor, and what its end had to wait for; of each of its sizes."""
+    study = pathlib.Path(__file__).parents[2] / "config" / "studies" / "flow_residual.toml"
+    path, data = folder / "flow.html", folder / "flow.json"
+    subprocess.run([troupe, "study", study, "--set", "sizes=2M,8M", "--report", path, "--json", data, "--sweep", "flow.depth=1,2,4"], check=True, stdout=subprocess.DEVNULL)
+    document = json.loads(data.read_text())
+    page = Page(chromium, path)
+    nodes = [n for n in document["rows"][1]["nodes"] if n["kernel"] >= 0]
+    check([r[0] for r in page.table("#nodes")] == [n["name"] for n in nodes] == ["gemm", "dropout", "add"], f"its nodes stand in a table: {page.table('#nodes')}")
+    charts = page.b.value("document.querySelectorAll('#charts > *').length")
+    check(len(page.table("#rows")) == 2 and charts == 2, f"its sizes, too, and curves of times: {charts}, {page.table('#rows')}")
+    check("NaN" not in page.text("#result") and "flow of 6 nodes at 8" in page.b.value("document.querySelector('.setting').textContent"), f"its words have numbers: {page.text('#result')}")
+    items = page.b.value("[...document.querySelectorAll('ol.critical li')].map(l => l.textContent)")
+    check(len(items) == len(document["critical_path"]) > 3 and all(p["text"] in i for p, i in zip(document["critical_path"], items)), f"its critical path is listed: {items[:2]}")
+    page.seek(document["end_ps"] // 2)
+    page.b.box(".gantt")
+    page.b.frames()
+    check(page.colours(".gantt") > 4 and page.b.value("troupe_page.runs[0].span_count") == len(document["spans"]), "what its tiles did is drawn")
+    check(page.b.value("[...document.querySelectorAll('#gantt [data-kind]')].map(e => e.dataset.kind)") == ["rank", "node", "core"], "rows of ranks, nodes and cores can be hidden")
+    choose_size(page, document["sizes"][0]["bytes"])
+    check(shown_end(page) == document["sizes"][0]["end_ps"], "another size is shown, too")
+    page.quiet("a flow")
+
+
 def oklab(colour):
     """Ottosson's (2020): how far apart two colours look is their distance there."""
     r, g, b = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in (v / 255 for v in colour))
@@ -614,6 +638,9 @@ def main():
 
         print("-- a torus")
         test_torus(b, troupe, folder)
+
+        print("-- a flow")
+        test_flow(b, troupe, folder)
 
         print("-- a recorded run")
         test_recorded(b, troupe, folder)

@@ -288,9 +288,6 @@ study_result run_one(const arguments& a, const configuration& config, const assi
   if (!scenario.jobs.empty() && a.path)
     usage_error(
         "--path is of a study of one collective; of several jobs there are --json, --csv, --trace and --report");
-  if (!scenario.flow.nodes.empty() && (a.path || !a.report.empty()))
-    usage_error(std::string{a.path ? "--path" : "--report"} +
-                " is of a study of one collective; of a flow there are --json, --csv and --trace");
   if (!scenario.jobs.empty() && options.at) usage_error("--at is of a study of one collective, not of several jobs");
   return run_study(scenario, options);
 }

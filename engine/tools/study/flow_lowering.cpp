@@ -27,14 +27,6 @@ struct flow_frame {
   std::vector<std::uint32_t> first_collective;  ///< by node: of the collective, or of its input's syncs
 };
 
-/// The one node that decides in which order a stream's tiles come: a source, a collective, or an operator that takes them through l2.
-const study_node& maker_of(const study_flow& flow, const study_node& n) {
-  const study_node* at = &n;
-  while (at->what == study_node::kind::work && at->exchanges == study_node::exchange::none)
-    at = &flow.nodes[static_cast<std::size_t>(at->from)];
-  return *at;
-}
-
 /// One rank's operations.
 class rank_lowering {
 public:
@@ -122,7 +114,7 @@ private:
 
   // -- tiles ----------------------------------------------------------------------------------------------------------
 
-  const study_node& node(int index) const { return flow_.nodes[static_cast<std::size_t>(index)]; }
+  const study_node& node(int index) const { return flow_.node(index); }
   tile_state& state(int of, const tile_at& t) {
     return tiles_[static_cast<std::size_t>(of)][static_cast<std::size_t>(t.block * frame_.tiles + t.tile)];
   }
@@ -137,22 +129,16 @@ private:
     if (!n.whole) return {rank_};
     const int ranks = frame_.on.ranks;
     // A node that makes tiles for others makes its own last; one that takes others' begins with its own, which is there.
-    const int first = maker_of(flow_, n).what == kind::source ? rank_ + 1 : rank_;
+    const int first = flow_.maker_of(n).what == kind::source ? rank_ + 1 : rank_;
     std::vector<int> all;
     for (int i = 0; i < ranks; ++i) all.push_back((first + i) % ranks);
     return all;
-  }
-  /// Whether all blocks' first tiles come before all second ones.
-  bool tile_by_tile(const study_node& n) const {
-    const study_node& maker = maker_of(flow_, n);
-    return maker.what == kind::source || (maker.what == kind::collective && maker.parts > 0) ||
-           (maker.what == kind::work && maker.syncs == study_node::sync::tile);
   }
   /// Of a core.
   std::vector<tile_at> tiles_of(const study_node& n, int core) const {
     std::vector<tile_at> all;
     const std::vector<int> blocks = blocks_of(n);
-    if (tile_by_tile(n)) {
+    if (flow_.tile_by_tile(n)) {
       for (int t = core; t < frame_.tiles; t += flow_.cores)
         for (const int b : blocks) all.push_back({b, t});
     } else {
@@ -171,61 +157,76 @@ private:
 
   // -- operators ------------------------------------------------------------------------------------------------------
 
-  /// Operators that hand tiles on in l0 share the buffers of the first one.
-  int head_of(int of) const {
-    while (node(of).through == tier::l0 && node(node(of).from).what == kind::work) of = node(of).from;
-    return of;
+  /// Operators that hand tiles on in l0 share the buffers of the first one; of the first ones of both, if two were handed on.
+  std::vector<int> heads_of(int of) const {
+    std::vector<int> all;
+    for (const study_node::input& in : node(of).inputs) {
+      if (in.through != tier::l0 || node(in.from).what != kind::work) continue;
+      for (const int head : heads_of(in.from))
+        if (std::ranges::find(all, head) == all.end()) all.push_back(head);
+    }
+    if (all.empty()) all.push_back(of);
+    return all;
   }
 
   void add_operator(const study_node& n) {
     if (n.exchanges != exchange::none) add_syncs(n);
-    auto& slots = slots_[static_cast<std::size_t>(head_of(now_))];
-    slots.resize(static_cast<std::size_t>(flow_.cores));
+    const std::vector<int> heads = heads_of(now_);
+    for (const int head : heads) slots_[static_cast<std::size_t>(head)].resize(static_cast<std::size_t>(flow_.cores));
     for (int core = 0; core < flow_.cores; ++core) {
-      auto& of_core = slots[static_cast<std::size_t>(core)];
       const std::vector<tile_at> tiles = tiles_of(n, core);
-      of_core.resize(tiles.size());
-      for (std::size_t i = 0; i < tiles.size(); ++i) add_tile(n, core, tiles[i], of_core[i]);
+      for (std::size_t i = 0; i < tiles.size(); ++i) {
+        const std::vector<op_index> added = add_tile(n, core, tiles[i]);
+        for (const int head : heads) {
+          auto& of_core = slots_[static_cast<std::size_t>(head)][static_cast<std::size_t>(core)];
+          of_core.resize(std::max(of_core.size(), tiles.size()));
+          of_core[i].insert(of_core[i].end(), added.begin(), added.end());
+        }
+      }
     }
   }
 
-  void add_tile(const study_node& n, int core, const tile_at& t, std::vector<op_index>& slot) {
+  /// Returns what has to end before the core has its room again.
+  std::vector<op_index> add_tile(const study_node& n, int core, const tile_at& t) {
     const auto first = static_cast<op_index>(into_.operations.size());
-    std::vector<op_index> inputs = add_loads(n, t);
+    std::vector<op_index> inputs, added;
+    for (const study_node::input& in : n.inputs)
+      for (const op_index load : add_loads(n, in, t)) inputs.push_back(load);
     if (n.loads > 0) inputs.push_back(add_access(own_l1, false, n.loads, t, {}));
     tile_state& made = state(now_, t);
     made.made = add_work(core, n.time.count(), inputs, t);
     add_stores(t, made);
     for (auto o = first; o < into_.operations.size(); ++o)
-      if (into_.operations[o].what != replay_operation::kind::arrived) slot.push_back(o);  // that is many tiles'
+      if (into_.operations[o].what != replay_operation::kind::arrived) added.push_back(o);  // that is many tiles'
+    return added;
   }
 
   /// Returns what the work on the tile waits for.
-  std::vector<op_index> add_loads(const study_node& n, const tile_at& t) {
-    const study_node& from = node(n.from);
+  std::vector<op_index> add_loads(const study_node& n, const study_node::input& in, const tile_at& t) {
+    const study_node& from = node(in.from);
     const std::uint64_t bytes = bytes_of(t.tile);
-    if (n.exchanges == exchange::all_gather) return add_gathering_load(n, t);
-    if (n.exchanges == exchange::reduce_scatter) return add_summing_loads(n, t);
-    if (n.through == tier::l0)
-      return from.what == kind::source ? std::vector<op_index>{} : std::vector{state(n.from, t).made};
+    if (in.through == tier::l2)
+      return n.exchanges == exchange::all_gather ? add_gathering_load(n, in.from, t) : add_summing_loads(n, in.from, t);
+    if (in.through == tier::l0)
+      return from.what == kind::source ? std::vector<op_index>{} : std::vector{state(in.from, t).made};
     if (from.what == kind::source) return {add_access(own_l1, false, bytes, t, {})};
     if (from.what == kind::collective && from.parts > 0)
-      return {add_access(own_l1, false, bytes, t, {arrival_of(n.from, t)})};
-    return {add_access(own_l1, false, bytes, t, {state(n.from, t).in_l1})};
+      return {add_access(own_l1, false, bytes, t, {arrival_of(in.from, t)})};
+    return {add_access(own_l1, false, bytes, t, {state(in.from, t).in_l1})};
   }
 
-  std::vector<op_index> add_gathering_load(const study_node& n, const tile_at& t) {
+  std::vector<op_index> add_gathering_load(const study_node& n, int from, const tile_at& t) {
     const std::uint64_t bytes = bytes_of(t.tile);
-    if (t.block == rank_) return {add_access(own_l1, false, bytes, t, {state(n.from, t).in_l1})};
+    if (t.block == rank_) return {add_access(own_l1, false, bytes, t, {state(from, t).in_l1})};
     const op_index load = add_access(l2_of(t.block), false, bytes, t, {sync_of(n, t.tile)});
     if (n.keeps) add_access(own_l1, true, bytes, t, {load});
     return {load};
   }
 
   /// The own tile and one of each other rank, `depth` at a time.
-  std::vector<op_index> add_summing_loads(const study_node& n, const tile_at& t) {
+  std::vector<op_index> add_summing_loads(const study_node& n, int from, const tile_at& t) {
     const std::uint64_t bytes = bytes_of(t.tile);
-    std::vector<op_index> loads{add_access(own_l1, false, bytes, t, {state(n.from, t).in_l1})};
+    std::vector<op_index> loads{add_access(own_l1, false, bytes, t, {state(from, t).in_l1})};
     for (int i = 1; i < frame_.on.ranks; ++i) {
       std::vector<op_index> needs{sync_of(n, t.tile)};
       if (loads.size() >= static_cast<std::size_t>(flow_.depth))
@@ -238,13 +239,13 @@ private:
   /// What those want that take tiles of the present node.
   void add_stores(const tile_at& t, tile_state& made) {
     bool l1 = false, l2 = false;
-    for (const study_node& n : flow_.nodes) {
-      if (n.from != now_) continue;
-      const bool exchanges = n.what == kind::work && n.exchanges != exchange::none;
-      const bool sums = exchanges && n.exchanges == exchange::reduce_scatter;
-      l1 = l1 || n.through == tier::l1 || (exchanges && t.block == rank_);
-      l2 = l2 || (exchanges && (!sums || t.block != rank_));
-    }
+    for (const study_node& n : flow_.nodes)
+      for (const study_node::input& in : n.inputs) {
+        if (in.from != now_) continue;
+        const bool exchanges = in.through == tier::l2, sums = n.exchanges == exchange::reduce_scatter;
+        l1 = l1 || in.through == tier::l1 || (exchanges && t.block == rank_);
+        l2 = l2 || (exchanges && (!sums || t.block != rank_));
+      }
     const std::uint64_t bytes = bytes_of(t.tile);
     if (l1) made.in_l1 = add_access(own_l1, true, bytes, t, {made.made});
     if (l2) made.in_l2 = add_access(l2_of(rank_), true, bytes, t, {made.made});
@@ -260,8 +261,9 @@ private:
     const bool once = n.syncs == study_node::sync::kernel;
     for (int t = 0; t < (once ? 1 : frame_.tiles); ++t) {
       std::vector<op_index> stored;
-      for (const tile_at& at : all_tiles_of(node(n.from)))
-        if (once || at.tile == t) stored.push_back(state(n.from, at).in_l2);
+      const int from = n.exchanged()->from;
+      for (const tile_at& at : all_tiles_of(node(from)))
+        if (once || at.tile == t) stored.push_back(state(from, at).in_l2);
       syncs.push_back(add_part(replay_operation::kind::collective,
                                first_collective(now_) + static_cast<std::uint32_t>(t), 0, none, stored));
     }
@@ -273,11 +275,12 @@ private:
 
   void add_collective(const study_node& n) {
     const std::uint32_t number = first_collective(now_);
-    const bool is_stored = node(n.from).what != kind::source;
+    const int from = n.inputs.front().from;
+    const bool is_stored = node(from).what != kind::source;
     const int tiles_a_part = n.parts > 0 ? frame_.tiles / n.parts : frame_.tiles;
     std::vector<std::vector<op_index>> stored(static_cast<std::size_t>(std::max(1, n.parts)));
-    for (const tile_at& t : all_tiles_of(node(n.from)))
-      if (is_stored) stored[static_cast<std::size_t>(t.tile / tiles_a_part)].push_back(state(n.from, t).in_l1);
+    for (const tile_at& t : all_tiles_of(node(from)))
+      if (is_stored) stored[static_cast<std::size_t>(t.tile / tiles_a_part)].push_back(state(from, t).in_l1);
     for (int p = 0; p < n.parts; ++p)
       add_part(replay_operation::kind::ready, number, p, none, stored[static_cast<std::size_t>(p)]);
     const op_index done = add_part(replay_operation::kind::collective, number, 0, none,

@@ -26,11 +26,17 @@ std::string where_text(const study_flow& flow, const study_node& n) {
       return n.choreography + (n.parts > 0 ? ", " + plural(static_cast<std::size_t>(n.parts), "part") : "");
     case study_node::kind::work: break;
   }
-  const std::string from = flow.nodes[static_cast<std::size_t>(n.from)].name;
-  if (n.through == tier::l0) return "takes " + from + " in l0";
-  if (n.through == tier::l1) return "loads " + from + " from l1";
-  return std::string{n.exchanges == study_node::exchange::all_gather ? "gathers " : "sums "} + from + " from l2" +
-         (n.syncs == study_node::sync::tile ? ", a sync a tile" : "");
+  std::string text;
+  for (const study_node::input& in : n.inputs) {
+    const std::string& from = flow.node(in.from).name;
+    if (!text.empty()) text += "; ";
+    if (in.through == tier::l0) text += "takes " + from + " in l0";
+    else if (in.through == tier::l1) text += "loads " + from + " from l1";
+    else
+      text += (n.exchanges == study_node::exchange::all_gather ? "gathers " : "sums ") + from + " from l2" +
+              (n.syncs == study_node::sync::tile ? ", a sync a tile" : "");
+  }
+  return text;
 }
 
 }  // namespace
@@ -162,7 +168,54 @@ private:
   trace_events events_;
 };
 
+constexpr std::size_t most_flow_spans = 500'000;
+
 }  // namespace
+
+bool append_flow_spans(std::string& to, const study_result& r, std::size_t row, std::vector<std::string>& names) {
+  using kind = replay_operation::kind;
+  enum page_kind { launch, compute, copy, sync, call };
+  const study_flow& flow = r.scenario.flow;
+  const study_flow_row& of = r.flow_rows[row];
+  if (!of.lowered) return false;
+  const flow_tracks tracks{flow, r.on->ranks};
+  std::size_t left = most_flow_spans;
+  const auto number_of = [&](const std::string& name) {
+    const auto at = std::ranges::find(names, name);
+    if (at != names.end()) return static_cast<std::size_t>(at - names.begin());
+    names.push_back(name);
+    return names.size() - 1;
+  };
+  for (std::size_t rank = 0; rank < of.lowered->owners.size(); ++rank)
+    for (std::size_t i = 0; i < of.lowered->owners[rank].size(); ++i) {
+      const replay_operation& what = of.lowered->trace.ranks[rank].operations[i];
+      const replay_span& s = of.outcome.spans[rank][i];
+      if (s.end <= s.begin || what.what == kind::ready || what.what == kind::arrived) continue;
+      if (left-- == 0) return false;
+      const int node = of.lowered->owners[rank][i].node, me = static_cast<int>(rank);
+      const std::string name = node < 0 ? "launch" : flow.node(node).name;
+      int track = tracks.of_rank(me), how = launch;
+      std::string called = name;
+      if (what.what == kind::collective) {
+        const bool syncs = flow.node(node).what != study_node::kind::collective;
+        how = syncs ? sync : call;
+        if (syncs) called = "sync for " + name;
+      } else if (what.what == kind::memory) {
+        track = tracks.of_node(me, node), how = copy;
+        called += what.tag != 0 ? " stores" : " loads";
+      } else if (node >= 0) {
+        track = tracks.of_core(me, what.cpu), how = compute;
+      }
+      to += to.back() == '[' ? "\n[" : ",\n[";
+      for (const std::int64_t n :
+           {std::int64_t{track}, s.begin, s.end, std::int64_t{how}, std::int64_t{-1}, std::int64_t{-1},
+            what.what == kind::memory ? static_cast<std::int64_t>(what.amount) : 0, std::int64_t{-1},
+            static_cast<std::int64_t>(number_of(called))})
+        to += std::to_string(n) + ",";
+      to.back() = ']';
+    }
+  return true;
+}
 
 std::string flow_trace(const study_result& r) {
   if (r.flow_rows.empty() || !r.flow_rows[r.shown].lowered)

@@ -52,7 +52,7 @@ private:
                   on().name + ": there are no flows where NICs perform collectives; take another preset");
     refuse_losses(scenario_, on(), "a flow does not say what its nodes do then");
     for (const study_node& n : scenario_.flow.nodes) {
-      if (n.through != study_node::tier::l2) continue;
+      if (n.exchanged() == nullptr) continue;
       if (!on().memory_way || on().host.sync.count() < 0)
         throw error(errc::unsupported, n.at("through") + on().name + " has no " +
                                            (on().memory_way ? "barrier in hardware (hardware.host.sync)"
@@ -100,6 +100,7 @@ private:
     row.wall_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     fill(row, share * ranks, tiles.outcome);
     tiles.nodes = uses_of(*lowered, tiles.outcome);
+    if (record) tiles.path = flow_path(scenario_.flow, on(), *lowered, tiles.outcome);
     if (record) tiles.lowered = lowered;
     else tiles.outcome.spans.clear();
     result_.rows.push_back(std::move(row));

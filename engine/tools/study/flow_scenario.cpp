@@ -112,10 +112,9 @@ private:
 
   void read_node(std::size_t i) {
     study_node& n = flow_.nodes[i];
-    if (n.what != node_kind::source) n.from = node_called(n, text(i, "from"));
+    if (n.what != node_kind::source) n.inputs = inputs_of(n, i);
     n.whole = text(i, "holds") == "whole";
-    const std::string through = text(i, "through", "l1"), exchange = text(i, "exchange");
-    n.through = through == "l0" ? node_tier::l0 : through == "l2" ? node_tier::l2 : node_tier::l1;
+    const std::string exchange = text(i, "exchange");
     n.exchanges = exchange_called(exchange);
     n.syncs = text(i, "sync") == "tile" ? study_node::sync::tile : study_node::sync::kernel;
     if (const config_value* value = find(i, "keeps")) n.keeps = std::get<bool>(*value);
@@ -132,6 +131,43 @@ private:
       fail(n, "choreography",
            "there is no choreography \"" + n.choreography + "\"; " +
                which_choreographies(n.choreography, {}, {"auto"}));
+  }
+
+  /// "gemm", or of an operator "gemm, x"; through what both come, or each.
+  std::vector<study_node::input> inputs_of(const study_node& n, std::size_t i) const {
+    const std::string from = text(i, "from");
+    std::vector<std::string> names{from}, tiers = words(text(i, "through", "l1"));
+    if (std::ranges::none_of(flow_.nodes, [&](const study_node& other) { return other.name == from; }))
+      names = words(from);
+    if (names.size() > (n.what == node_kind::work ? 2U : 1U))
+      fail(n, "from",
+           n.what == node_kind::work ? "an operator takes the tiles of one node, or of two"
+                                     : "only an operator takes the tiles of two nodes");
+    if (tiers.size() != 1 && tiers.size() != names.size())
+      fail(n, "through", "it names " + plural(tiers.size(), "tier") + " for " + plural(names.size(), "input"));
+    std::vector<study_node::input> inputs;
+    for (std::size_t k = 0; k < names.size(); ++k) {
+      const std::string& tier = tiers[tiers.size() == 1 ? 0 : k];
+      if (tier != "l0" && tier != "l1" && tier != "l2")
+        fail(n, "through", "there is no tier \"" + tier + "\"; take l0, l1 or l2");
+      inputs.push_back({node_called(n, names[k]), tier == "l0"   ? node_tier::l0
+                                                  : tier == "l2" ? node_tier::l2
+                                                                 : node_tier::l1});
+    }
+    if (inputs.size() == 2 && inputs[0].from == inputs[1].from)
+      fail(n, "from", "it takes the tiles of " + names[0] + " twice; an operator has each tile as often as it likes");
+    return inputs;
+  }
+  /// Between commas, without blanks around them.
+  static std::vector<std::string> words(const std::string& text) {
+    std::vector<std::string> all;
+    for (std::size_t begin = 0; begin <= text.size();) {
+      const std::size_t end = std::min(text.find(',', begin), text.size());
+      const std::size_t first = text.find_first_not_of(' ', begin), last = text.find_last_not_of(' ', end - 1);
+      all.push_back(end == begin || first >= end ? std::string{} : text.substr(first, last - first + 1));
+      begin = end + 1;
+    }
+    return all;
   }
 
   void read_costs(std::size_t i, study_node& n) const {
@@ -166,30 +202,68 @@ private:
              (near.empty() ? std::string{} : "; did you mean " + std::string{near} + "?"));
   }
 
-  const study_node& before(const study_node& n) const { return flow_.nodes[static_cast<std::size_t>(n.from)]; }
+  const study_node& before(const study_node::input& in) const { return flow_.node(in.from); }
 
   /// Every stream begins at a source: nodes stand behind those that they take tiles of.
   void check_order() const {
-    for (const study_node& n : flow_.nodes) {
-      const study_node* at = &n;
-      std::string way = n.name;
-      for (std::size_t i = 0; at->from >= 0; ++i) {
-        at = &before(*at);
-        way += " ← " + at->name;
-        if (i == flow_.nodes.size() || at == &n) fail(n, "from", "the flow goes in a circle: " + way);
-      }
+    for (int i = 0; i < static_cast<int>(flow_.nodes.size()); ++i) {
+      const study_node& n = flow_.node(i);
+      std::vector<bool> seen(flow_.nodes.size());
+      if (std::string way = n.name; leads_to(i, i, seen, way)) fail(n, "from", "the flow goes in a circle: " + way);
     }
-    for (std::size_t i = 0; i < flow_.nodes.size(); ++i)
-      if (flow_.nodes[i].from > static_cast<int>(i))
-        fail(flow_.nodes[i], "from",
-             before(flow_.nodes[i]).name + " stands behind it in the file; a node stands behind "
-                                           "those whose tiles it takes");
+    for (int i = 0; i < static_cast<int>(flow_.nodes.size()); ++i)
+      for (const study_node::input& in : flow_.node(i).inputs)
+        if (in.from > i)
+          fail(flow_.node(i), "from",
+               before(in).name + " stands behind it in the file; a node stands behind those whose tiles it takes");
+  }
+  /// Whether a node's tiles come from `wanted`; appends " ← a ← b" to `way`, down to that one.
+  bool leads_to(int wanted, int of, std::vector<bool>& seen, std::string& way) const {
+    for (const study_node::input& in : flow_.node(of).inputs) {
+      const std::size_t length = way.size();
+      way += " ← " + before(in).name;
+      if (in.from == wanted) return true;
+      const auto next = static_cast<std::size_t>(in.from);
+      if (!seen[next] && (seen[next] = true, leads_to(wanted, in.from, seen, way))) return true;
+      way.resize(length);
+    }
+    return false;
   }
 
   void check_stream(study_node& n) const {
-    if (n.from < 0) return;
-    const study_node& from = before(n);
+    if (n.inputs.empty()) return;
+    const study_node::input* const exchanged = n.exchanged();
+    for (const study_node::input& in : n.inputs) check_input(n, in);
+    if (n.what == node_kind::work && (exchanged != nullptr) != (n.exchanges != node_exchange::none))
+      fail(n, exchanged != nullptr ? "through" : "exchange",
+           "ranks exchange tiles through l2, and only then: say through = \"l2\" and an exchange, or neither");
+    if (n.keeps && n.exchanges != node_exchange::all_gather)
+      fail(n, "keeps", "what is kept are others' tiles of exchange = \"all_gather\"");
+    check_shapes(n, exchanged != nullptr ? *exchanged : n.inputs.front());
+    for (const study_node::input& in : n.inputs)
+      if (in.through == node_tier::l0 && before(in).what == node_kind::work && !flow_.same_order(n, before(in)))
+        fail(n, "through",
+             "the tiles of " + before(in).name +
+                 " come in another order than it takes them, and l0 has no room for them meanwhile; take l1, or name "
+                 "that node first");
+  }
+
+  void check_input(const study_node& n, const study_node::input& in) const {
+    const study_node& from = before(in);
     if (from.what == node_kind::sink) fail(n, "from", from.name + " is a sink, where streams end");
+    if (in.through == node_tier::l0 && from.what == node_kind::collective)
+      fail(n, "through", "a collective leaves its output in l1");
+    if (in.through != node_tier::l2) return;
+    if (n.what == node_kind::sink) fail(n, "through", "a stream ends in l0 or l1");
+    if (&in != n.exchanged())
+      fail(n, "through", "ranks exchange the tiles of one input, and the other comes through l0 or l1");
+    if (from.what != node_kind::work)
+      fail(n, "from", "what passes l2 is stored there by an operator; " + from.name + " is none");
+  }
+
+  /// Shares or the whole tensor. @param main of the inputs, the one that is exchanged
+  void check_shapes(study_node& n, const study_node::input& main) const {
+    const study_node& from = before(main);
     n.whole = from.whole;
     if (n.exchanges == node_exchange::all_gather) {
       if (from.whole) fail(n, "from", "an all_gather takes a share, and " + from.name + " gives the whole tensor");
@@ -199,16 +273,11 @@ private:
       if (!from.whole) fail(n, "from", "a reduce_scatter takes the whole tensor, and " + from.name + " gives a share");
       n.whole = false;
     }
-    if (n.what == node_kind::work && (n.through == node_tier::l2) != (n.exchanges != node_exchange::none))
-      fail(n, n.through == node_tier::l2 ? "through" : "exchange",
-           "ranks exchange tiles through l2, and only then: say through = \"l2\" and an exchange, or neither");
-    if (n.through == node_tier::l2 && from.what != node_kind::work)
-      fail(n, "from", "what passes l2 is stored there by an operator; " + from.name + " is none");
-    if (n.keeps && n.exchanges != node_exchange::all_gather)
-      fail(n, "keeps", "what is kept are others' tiles of exchange = \"all_gather\"");
-    if (n.through == node_tier::l0 && from.what == node_kind::collective)
-      fail(n, "through", "a collective leaves its output in l1");
-    if (n.what == node_kind::sink && n.through == node_tier::l2) fail(n, "through", "a stream ends in l0 or l1");
+    for (const study_node::input& in : n.inputs)
+      if (&in != &main && before(in).whole != n.whole)
+        fail(n, "from",
+             before(in).name + " gives " + (before(in).whole ? "the whole tensor" : "a share") +
+                 ", and it works on tiles of " + (n.whole ? "the whole tensor" : "a share"));
   }
 
   // -- kernels --------------------------------------------------------------------------------------------------------
@@ -219,8 +288,11 @@ private:
       study_node& n = flow_.nodes[i];
       if (n.what == node_kind::source || n.what == node_kind::sink) continue;
       // Without a kernel of its own: that of the node whose tiles it takes in l0, or one called as it is itself.
-      const bool joins = n.through == node_tier::l0 && before(n).kernel >= 0;
-      const std::string wanted = text(i, "kernel", joins ? names[static_cast<std::size_t>(before(n).kernel)] : n.name);
+      const auto joined = std::ranges::find_if(
+          n.inputs, [&](const study_node::input& in) { return in.through == node_tier::l0 && before(in).kernel >= 0; });
+      const bool joins = joined != n.inputs.end();
+      const std::string wanted =
+          text(i, "kernel", joins ? names[static_cast<std::size_t>(before(*joined).kernel)] : n.name);
       const auto found = std::ranges::find(names, wanted);
       n.kernel = static_cast<int>(found - names.begin());
       const bool beside = text(i, "begins") == "beside";
@@ -235,17 +307,18 @@ private:
   }
 
   void check_kernels(const study_node& n) const {
-    if (n.from < 0 || n.kernel < 0) return;
-    const study_node& from = before(n);
-    if (from.kernel < 0) return;
-    if (n.kernel < from.kernel)
-      fail(n, "kernel", "its kernel begins before that of " + from.name + ", whose tiles it takes");
-    if (n.through == node_tier::l0 && n.kernel != from.kernel)
-      fail(n, "through", "tiles stay in l0 only within a kernel, and " + from.name + " is in another one");
-    if (n.exchanges != node_exchange::none && n.what == node_kind::work && n.syncs == study_node::sync::kernel &&
-        n.kernel == from.kernel)
-      fail(n, "sync",
-           "one sync between two kernels needs two; take sync = \"tile\", or another kernel than that of " + from.name);
+    for (const study_node::input& in : n.inputs) {
+      const study_node& from = before(in);
+      if (from.kernel < 0 || n.kernel < 0) continue;
+      if (n.kernel < from.kernel)
+        fail(n, "kernel", "its kernel begins before that of " + from.name + ", whose tiles it takes");
+      if (in.through == node_tier::l0 && n.kernel != from.kernel)
+        fail(n, "through", "tiles stay in l0 only within a kernel, and " + from.name + " is in another one");
+      if (in.through == node_tier::l2 && n.syncs == study_node::sync::kernel && n.kernel == from.kernel)
+        fail(n, "sync",
+             "one sync between two kernels needs two; take sync = \"tile\", or another kernel than that of " +
+                 from.name);
+    }
   }
 
   const configuration& from_;
@@ -268,6 +341,31 @@ std::string study_node::at(std::string_view key) const {
   const auto found = places.find(key);
   return (found == places.end() ? place : found->second) + ": " + name + ": " +
          (key.empty() ? std::string{} : std::string{key} + ": ");
+}
+
+const study_node::input* study_node::exchanged() const {
+  const auto found = std::ranges::find(inputs, tier::l2, &input::through);
+  return what != kind::work || found == inputs.end() ? nullptr : &*found;
+}
+
+const study_node& study_flow::maker_of(const study_node& n) const {
+  const study_node* at = &n;
+  while (at->what == study_node::kind::work && at->exchanges == study_node::exchange::none)
+    at = &node(at->inputs.front().from);
+  return *at;
+}
+
+bool study_flow::tile_by_tile(const study_node& n) const {
+  const study_node& maker = maker_of(n);
+  return maker.what == study_node::kind::source || (maker.what == study_node::kind::collective && maker.parts > 0) ||
+         (maker.what == study_node::kind::work && maker.syncs == study_node::sync::tile);
+}
+
+/// A share's tiles always come by their numbers.
+bool study_flow::same_order(const study_node& a, const study_node& b) const {
+  if (!a.whole && !b.whole) return true;
+  const auto begins_behind_own = [&](const study_node& n) { return maker_of(n).what == study_node::kind::source; };
+  return tile_by_tile(a) == tile_by_tile(b) && begins_behind_own(a) == begins_behind_own(b);
 }
 
 std::uint64_t study_flow::least_tiles_of(std::uint64_t share_bytes) const {

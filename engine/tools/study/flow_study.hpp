@@ -6,7 +6,8 @@
 //
 //   source      tiles that are in memory from the beginning
 //   operator    per tile: loads it, works on a core, stores what it makes. Tiles are dealt to the rank's cores in turn; a core has room for `depth`
-//               of them at once, and loads the next ones while it works
+//               of them at once, and loads the next ones while it works. One that takes two streams works on a tile of each, in the order of
+//               the first
 //   collective  all_gather (share → whole) or reduce_scatter (whole → share) by a choreography: whole, or part by part
 //   sink        where a stream ends
 //
@@ -46,13 +47,17 @@ struct study_node {
   enum class tier : std::uint8_t { l0, l1, l2 };
   enum class exchange : std::uint8_t { none, all_gather, reduce_scatter };
   enum class sync : std::uint8_t { kernel, tile };
+  /// A stream that it takes.
+  struct input {
+    int from = -1;  ///< which of the nodes
+    tier through = tier::l1;
+  };
 
   kind what = kind::work;
   std::string name;
-  int from = -1;                        ///< which of the nodes; −1: a source
+  std::vector<input> inputs;            ///< of a source none, of an operator one or two, else one
   bool whole = false;                   ///< its stream holds the whole tensor, not a share
-  tier through = tier::l1;              ///< of its input
-  exchange exchanges = exchange::none;  ///< of its input, or what a collective performs
+  exchange exchanges = exchange::none;  ///< of the input through l2, or what a collective performs
   sync syncs = sync::kernel;            ///< of an exchange through l2
   bool keeps = false;                   ///< stores others' tiles of an all_gather in l1, too, while it goes on
   picoseconds time{0};                  ///< an operator's work on a tile
@@ -64,6 +69,8 @@ struct study_node {
   std::string place;                                       ///< of its table
   /// As messages about a key begin: "study.toml:12: gemm: from: "; of one that it does not say, or of none, with the table's place.
   std::string at(std::string_view key = {}) const;
+  /// Null: none comes through l2.
+  const input* exchanged() const;
 };
 
 /// A [study.flow], and its nodes in the order of the file; empty: the study has none.
@@ -79,6 +86,13 @@ struct study_flow {
   /// The tiles that a share is cut into: as least_tiles_of(), and equally many for each part of its collectives, too. @pre none has more parts
   /// than that many tiles
   int tiles_of(std::uint64_t share_bytes) const;
+
+  const study_node& node(int index) const { return nodes[static_cast<std::size_t>(index)]; }
+  /// The one node that decides in which order a stream's tiles come: a source, a collective, or an operator that takes them through l2.
+  const study_node& maker_of(const study_node& n) const;
+  /// Whether all blocks' first tiles come before all second ones.
+  bool tile_by_tile(const study_node& n) const;
+  bool same_order(const study_node& a, const study_node& b) const;
 };
 
 /// Reads it into scenario.flow. @pre the rest of the scenario has been read. Throws error(bad_config).
@@ -114,24 +128,62 @@ struct study_node_use {
   std::uint64_t moved_bytes = 0;    ///< that it loaded and stored there
 };
 
+/// A stretch of a flow's critical path: what the end had to wait for, and when. Neighbours that are alike are one.
+struct flow_stretch {
+  /// core: a tile waited for its core, which worked on others; queue: what a load or store took longer than it does alone
+  enum class part : std::uint8_t { launch, compute, core, memory, queue, collective, sync };
+  static constexpr std::size_t parts = 7;
+  part spent = part::compute;
+  int rank = 0, node = -1, core = -1;  ///< −1: of no single one
+  std::int64_t begin_ps = 0, end_ps = 0;
+  std::string text;
+};
+/// "launch", "compute", …
+std::string_view name(flow_stretch::part part) noexcept;
+
 /// How a size was performed. Row i of the result is of the same size.
 struct study_flow_row {
   int tiles = 0;  ///< of a share
   std::vector<study_node_use> nodes;
+  std::vector<flow_stretch> path;               ///< where study_run_options::record asked for it, too
   std::shared_ptr<const lowered_flow> lowered;  ///< where study_run_options::record asked for it …
   replay_outcome outcome;                       ///< … with its spans; else these are empty
 };
+
+/// From the begin to the end of what was performed.
+std::vector<flow_stretch> flow_path(const study_flow& flow, const hardware& on, const lowered_flow& made,
+                                    const replay_outcome& times);
 
 /// scenario.flow → result.rows, result.flow_rows. @pre it has nodes
 study_result run_flow(const study_scenario& scenario, const study_run_options& options);
 
 /// The rows, and what each node did at the size that is shown.
 void print_flow(std::ostream& to, const study_result& result);
+/// Of that size.
+void print_flow_path(std::ostream& to, const study_result& result);
 std::string flow_csv_heading();
 /// A line a size, and one each of its nodes that do something; the last column, why a sweep's value is refused, is empty.
 std::string flow_csv(const study_result& result, const std::string& key, const std::string& value);
 /// For Perfetto and chrome://tracing, of the size that is shown: a process a rank, a track a core and node, a span a tile's load, work or store.
 /// @pre study_run_options::record asked for it
 std::string flow_trace(const study_result& result);
+
+/// The rows of a report page: of each rank what its host and its collectives do, what each node loads and stores, and its cores; then
+/// the elements of the machine.
+class flow_tracks {
+public:
+  flow_tracks(const study_flow& flow, int ranks)
+      : nodes_(static_cast<int>(flow.nodes.size())), cores_(flow.cores), ranks_(ranks) {}
+  int of_rank(int rank) const { return rank * (1 + nodes_ + cores_); }
+  int of_node(int rank, int node) const { return of_rank(rank) + 1 + node; }
+  int of_core(int rank, int core) const { return of_rank(rank) + 1 + nodes_ + core; }
+  int of_element(std::size_t element) const { return of_rank(ranks_) + static_cast<int>(element); }
+
+private:
+  int nodes_, cores_, ranks_;
+};
+/// A row each tile's load, work or store: [track, begin, end, kind, −1, −1, bytes, −1, name], as text; of what the row `row` recorded.
+/// @param names of spans, which are appended to where they are new @returns whether all are there
+bool append_flow_spans(std::string& to, const study_result& result, std::size_t row, std::vector<std::string>& names);
 
 }  // namespace troupe

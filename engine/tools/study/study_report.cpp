@@ -134,7 +134,8 @@ void print_study(std::ostream& to, const study_result& r) {
     print_energy(to, *r.on, r.shown_row()->outcome.use, r.shown_row()->outcome.end_ps);
     for (const study_row& row : r.rows) print_ends(to, *r.on, row);
   }
-  print_path(to, r);
+  if (flows) print_flow_path(to, r);
+  else print_path(to, r);
   to << "#\n";
   for (const std::string& remark : r.remarks) to << "# " << remark << '\n';
   print_fills(to, r);
@@ -486,44 +487,109 @@ std::string other_size_json(const study_result& r, std::size_t index) {
                         &row);
 }
 
-/// Of a flow: a document of its own, of times and nodes.
+json flow_row_json(const study_result& r, std::size_t i) {
+  const study_row& row = r.rows[i];
+  json nodes = json::array();
+  for (std::size_t n = 0; n < r.scenario.flow.nodes.size(); ++n) {
+    const study_node_use& u = r.flow_rows[i].nodes[n];
+    nodes.push_back({{"name", r.scenario.flow.nodes[n].name},
+                     {"kernel", r.scenario.flow.nodes[n].kernel},
+                     {"begin_us", u.begin_us},
+                     {"end_us", u.end_us},
+                     {"busy_us", u.busy_us},
+                     {"wait_us", u.wait_us},
+                     {"core_us", u.core_us},
+                     {"moved_bytes", u.moved_bytes}});
+  }
+  return {{"bytes", row.bytes},
+          {"count", row.count},
+          {"type", name(r.scenario.type)},
+          {"time_us", row.time_us},
+          {"end_ps", row.outcome.end_ps},
+          {"tiles", r.flow_rows[i].tiles},
+          {"choreography", row.choreography},
+          {"protocol", row.protocol},
+          {"nodes", std::move(nodes)}};
+}
+
+json flow_actors_json(const study_result& r) {
+  const study_flow& flow = r.scenario.flow;
+  json actors = json::array();
+  for (int rank = 0; rank < r.on->ranks; ++rank) {
+    const std::string who = "rank " + std::to_string(rank);
+    const auto add = [&](const std::string& what, const char* kind) {
+      actors.push_back({{"name", what}, {"kind", kind}, {"rank", rank}});
+    };
+    add(who, "rank");
+    for (const study_node& n : flow.nodes) add(who + " " + n.name, "node");
+    for (int core = 0; core < flow.cores; ++core) add(who + " core " + std::to_string(core), "core");
+  }
+  for (std::size_t e = 0; e < r.on->elements.size(); ++e)
+    actors.push_back({{"name", r.on->elements[e].name},
+                      {"kind", name(r.on->class_of(static_cast<element_index>(e)).role)},
+                      {"rank", r.on->elements[e].rank}});
+  return actors;
+}
+
+/// What is of one size: an object, whose last member are its spans.
+std::string flow_size_json(const study_result& r, std::size_t i, std::vector<std::string>& names) {
+  const study_row& row = r.rows[i];
+  const flow_tracks tracks{r.scenario.flow, r.on->ranks};
+  json path = json::array(), use = json::array();
+  for (const flow_stretch& s : r.flow_rows[i].path)
+    path.push_back({{"begin_ps", s.begin_ps},
+                    {"end_ps", s.end_ps},
+                    {"actor", s.core >= 0 ? tracks.of_core(s.rank, s.core)
+                              : s.spent == flow_stretch::part::memory || s.spent == flow_stretch::part::queue
+                                  ? tracks.of_node(s.rank, s.node)
+                                  : tracks.of_rank(s.rank)},
+                    {"spent", name(s.spent)},
+                    {"text", s.text}});
+  for (const std::size_t e : by_use(row))
+    use.push_back({{"actor", tracks.of_element(e)},
+                   {"busy_ps", row.outcome.use[e].busy_ps},
+                   {"bytes", row.outcome.use[e].bytes},
+                   {"share", share_of(r, row, e)}});
+  std::string spans = "\"spans\":[";
+  const bool complete = append_flow_spans(spans, r, i, names) || !r.flow_rows[i].lowered;
+  std::string text = json{
+      {"row", i},
+      {"bytes", row.bytes},
+      {"end_ps", row.outcome.end_ps},
+      {"critical_path", std::move(path)},
+      {"complete", complete},
+      {"utilisation",
+       std::move(use)}}.dump();
+  text.back() = ',';
+  return text + "\n" + spans + "]}";
+}
+
+/// Of a flow: a document of its own, of times and nodes, with a timeline of tiles.
 std::string flow_document(const study_result& r, json sweeps) {
   json rows = json::array();
-  for (std::size_t i = 0; i < r.rows.size(); ++i) {
-    const study_row& row = r.rows[i];
-    json nodes = json::array();
-    for (std::size_t n = 0; n < r.scenario.flow.nodes.size(); ++n) {
-      const study_node_use& u = r.flow_rows[i].nodes[n];
-      nodes.push_back({{"name", r.scenario.flow.nodes[n].name},
-                       {"kernel", r.scenario.flow.nodes[n].kernel},
-                       {"begin_us", u.begin_us},
-                       {"end_us", u.end_us},
-                       {"busy_us", u.busy_us},
-                       {"wait_us", u.wait_us},
-                       {"core_us", u.core_us},
-                       {"moved_bytes", u.moved_bytes}});
-    }
-    rows.push_back({{"bytes", row.bytes},
-                    {"count", row.count},
-                    {"type", name(r.scenario.type)},
-                    {"time_us", row.time_us},
-                    {"end_ps", row.outcome.end_ps},
-                    {"tiles", r.flow_rows[i].tiles},
-                    {"choreography", row.choreography},
-                    {"protocol", row.protocol},
-                    {"nodes", std::move(nodes)}});
-  }
-  return json{{"troupe_study", 1},
-              {"title", title_of(r)},
-              {"scenario", r.scenario.as_said},
-              {"preset", r.scenario.preset_name},
-              {"ranks", r.on->ranks},
-              {"row", r.shown},
-              {"rows", std::move(rows)},
-              {"sweeps", std::move(sweeps)},
-              {"remarks", r.remarks}}
-             .dump() +
-         "\n";
+  for (std::size_t i = 0; i < r.rows.size(); ++i) rows.push_back(flow_row_json(r, i));
+  std::vector<std::string> names;
+  std::string sizes;
+  for (std::size_t i = 0; i < r.rows.size(); ++i)
+    if (i != r.shown) sizes += (sizes.empty() ? "\n" : ",\n") + flow_size_json(r, i, names);
+  const std::string shown = r.rows.empty() ? "{}" : flow_size_json(r, r.shown, names);
+  std::string text = json{
+      {"troupe_study", 1},
+      {"title", title_of(r)},
+      {"timeline", true},
+      {"scenario", r.scenario.as_said},
+      {"preset", r.scenario.preset_name},
+      {"ranks", r.on->ranks},
+      {"span_kinds", {"launch", "compute", "copy", "sync", "call"}},
+      {"span_names", names},
+      {"actors", flow_actors_json(r)},
+      {"rows", std::move(rows)},
+      {"sweeps", std::move(sweeps)},
+      {"remarks",
+       r.remarks}}.dump();
+  text.back() = ',';
+  if (shown.size() > 2) text += "\n" + shown.substr(1, shown.size() - 2) + ",";
+  return text + "\n\"sizes\":[" + sizes + "]}\n";
 }
 
 }  // namespace

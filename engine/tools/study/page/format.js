@@ -60,7 +60,7 @@ const kind_spent = {
 };
 const actor_words = {
   rank: "ranks", link: "links", ring_segment: "ring segments", dma: "DMA engines", nic: "NICs", switch: "switches",
-  pcie: "PCIe", core: "cores", job: "jobs",
+  pcie: "PCIe", core: "cores", job: "jobs", node: "loads and stores of nodes",
 };
 /** Of a critical path: what is spent in hardware of a kind, and its colour. */
 const actor_spent = {
@@ -70,6 +70,7 @@ const actor_spent = {
 /** Of a replay's critical path, in the words of its table: what is spent, and its colour. */
 const replay_spent = {
   compute: ["compute", "compute"], collective: ["collective", "call"], message: ["message", "send"], queue: ["queue", "wait_credit"], core: ["core", "wait_chunk"],
+  memory: ["memory", "copy"], launch: ["launches", "launch"], sync: ["syncs", "sync"],
 };
 /** The name of the colour of a job's messages on the elements that it shares with others. Behind the plain colours come stripes of them, one way and
  *  the other; more jobs than that have one in common with others. */

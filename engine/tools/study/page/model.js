@@ -1,7 +1,7 @@
 // One run as the views need it: columns instead of rows, sorted once, so that a frame costs what is visible, not what there is.
 
 const reducing = new Set(["all_reduce", "reduce_scatter", "reduce", "reduce_scatter_v"]);
-const actor_order = ["job", "rank", "core", "dma", "ring_segment", "pcie", "link", "nic", "switch"];
+const actor_order = ["job", "rank", "node", "core", "dma", "ring_segment", "pcie", "link", "nic", "switch"];
 /** States of cells beyond this are not followed; 4 million are 16 MB and 20 ms a frame. */
 const most_cell_states = 4e6;
 

@@ -231,6 +231,7 @@ class study_page {
   get timelines() { return this.runs.every(run => run.doc.timeline); }
 
   results() {
+    if (this.runs.length === 1 && this.runs[0].row?.nodes) return this.flow_results(this.runs[0]);
     if (this.timelines) return this.section("results", "Where the time went", null, time_table(this.runs),
       element("p", {class: "hint"}, "What a track does at once counts for each, so that shares may add up to more than 100 %."));
     const table = this.runs.length > 1 ? comparison_table(this, ...this.runs) : rows_table(this, this.runs[0]);
@@ -248,6 +249,14 @@ class study_page {
     if (curves) choose("busbw");
     const single = keys.length + has_curve === 1;
     return this.section("results", "Results", curves ? [toggle, save_buttons(this, "results")] : null, element("div", {class: single ? "beside" : "below"}, table, charts));
+  }
+
+  /** Of a flow: its sizes, what its nodes did at the one that is shown, and what a sweep makes of its time. */
+  flow_results(run) {
+    const charts = [...(run.rows.length > 1 ? [rows_chart([run], "time_us").node] : []), ...run.sweeps.map(sweep => sweep_chart(sweep.key, [run], "time_us").node)];
+    const table = element("div", {class: "below"}, flow_rows_table(this, run), nodes_table(run));
+    return this.section("results", "Results", charts.length ? [save_buttons(this, "results")] : null,
+      element("div", {class: charts.length === 1 ? "beside" : "below"}, table, element("div", {class: "charts", id: "charts"}, ...charts)));
   }
 
   choreography() {
@@ -372,6 +381,7 @@ function missing(what, run, advice) {
 function setting_words(run) {
   const {doc} = run, parts = [];
   if (doc.about) return doc.about;
+  if (run.row?.nodes) return `A flow of ${plural(run.row.nodes.length, "node")} at ${bytes_text(run.row.bytes)} on hardware ${doc.preset} of ${plural(run.ranks, "rank")}, in ${plural(run.row.tiles, "tile")} a share.`;
   if (doc.timeline) return `A timeline of ${plural(run.ranks, "track")} and ${plural(run.span_count, "span")}.`;
   if (run.jobs.length) return `${plural(run.jobs.length, "job")} at once on hardware ${doc.preset} of ${plural(run.ranks, "rank")}.`;
   parts.push(`${doc.collective || "collective"} of ${bytes_text(doc.bytes ?? 0)} on ${plural(run.ranks, "rank")}`);
@@ -393,7 +403,7 @@ function result_words(run) {
   const {row} = run;
   const words = row?.failed ? [element("strong", {}, "It fails"), `, as ranks are lost; the last one knows after `] : [`It takes `];
   words.push(element("strong", {}, time_text(row ? row.time_us * 1e6 : run.end_ps)));
-  if (row && !row.failed) {
+  if (row && !row.failed && !row.nodes) {
     words.push(`: `, element("strong", {}, `${number_text(row.busbw)} GB/s`), ` bus bandwidth`);
     if (row.bound_us > 0) words.push(`, ${number_text(row.time_us / row.bound_us, 3)} times the lower bound of ${time_text(row.bound_us * 1e6)}`);
   }
@@ -458,6 +468,18 @@ function rows_table(page, run) {
   if (!run.rows.length) return missing("There is no row of results", run, "");
   const [[size, unit], ...others] = number_columns;
   return table_of("rows", [[size, unit, r => size_cell(page, r.bytes)], ...others], run.rows, row => run.rows.length > 1 && row === run.row);
+}
+
+function flow_rows_table(page, run) {
+  return table_of("rows", [["size", "B", r => size_cell(page, r.bytes)], ["tiles", "of a share", r => r.tiles.toLocaleString("en")], ["time", "µs", r => number_text(r.time_us, 5)],
+    ["performed", "", r => r.choreography]], run.rows, row => run.rows.length > 1 && row === run.row);
+}
+
+/** A node's times are of all ranks, what it did of the one where it was busy longest. */
+function nodes_table(run) {
+  const us = key => n => number_text(n[key], 5);
+  return table_of("nodes", [["node", "", n => n.name], ["kernel", "", n => n.kernel], ["begin", "µs", us("begin_us")], ["end", "µs", us("end_us")], ["busy", "µs", us("busy_us")],
+    ["wait", "µs", us("wait_us")], ["a core's work", "µs", us("core_us")], ["moved", "B", n => n.moved_bytes.toLocaleString("en")]], run.row.nodes.filter(n => n.kernel >= 0), () => false);
 }
 
 /** Of timelines: what each name took, on all tracks together. */
