@@ -146,6 +146,7 @@ public:
   }
   /// The source has opened `sequence` and runs ahead: it asks for the line that a message of so many bytes takes some epochs later, if
   /// the destination has read it. It lies in that one's cache; without this the next call's first read-modify-write would wait for it.
+  /// @param only the message is its epoch's only one, and an LL128 line: it may lie in a short cell
   void ask_ahead(std::uint64_t sequence, std::size_t bytes, bool only) {
     if (source_.deep == nullptr) return;
     const bool is_short = only && writes_short(sequence, bytes);
