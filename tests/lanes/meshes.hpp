@@ -168,10 +168,15 @@ struct meshes_of_test {
       if (m) leaving.emplace_back([&m] { m->leave(); });
     for (std::thread& t : leaving) t.join();
   }
-  /// Nobody has heard a wrong byte, or lost anybody.
+  /// Nobody has heard a wrong byte, or lost anybody; else it says whom, and how.
   bool went_well() const {
-    return std::all_of(heard.begin(), heard.end(),
-                       [](const auto& h) { return h->wrong.load() == 0 && h->losses.load() == 0; });
+    bool well = true;
+    for (std::size_t p = 0; p < heard.size(); ++p) {
+      const std::lock_guard lock(heard[p]->mutex);
+      for (const std::string& whom : heard[p]->lost) MESSAGE("process " << p << " has lost " << whom);
+      well = well && heard[p]->wrong.load() == 0 && heard[p]->lost.empty();
+    }
+    return well;
   }
   arena memory;
   std::vector<std::string> addresses;
