@@ -386,8 +386,7 @@ pair_end pairs::make_end(row& in, const operation_key& key, const pair_call& wha
   const std::uint64_t left_before = in.still_left_in(key.epoch);
   // A staging buffer is the message's only once that has its slot.
   if (far && over == sent_when::taken && left_before == 0) {
-    peer.staging = staging_for(key, *in.lane, what.input, bytes);
-    peer.copier = &staging_.copier();
+    stage(peer, key, *in.lane, what.input, bytes);
   }
   return pair_end::of_sender(*in.lane, number, shape, what.input, bytes, peer, over, left_before);
 }
@@ -400,16 +399,23 @@ std::uint64_t pairs::row::still_left_in(epoch_t epoch) {
   return mine;
 }
 
-/// Null: it needs none, or there is none.
-std::byte* pairs::staging_for(const operation_key& key, pair_lane& lane, const void* data, std::size_t bytes) {
+/// Gives the message a staging buffer, if it needs one and there is one.
+void pairs::stage(pair_far_end& to, const operation_key& key, pair_lane& lane, const void* data, std::size_t bytes) {
   // Copying less is no more work than asking whether that is needed.
   constexpr std::size_t worth_asking = 2048;
-  if (bytes <= pair_slot::inline_bytes) return nullptr;
-  if (bytes > worth_asking && others_->shares(static_cast<const std::byte*>(data))) return nullptr;
+  if (bytes <= pair_slot::inline_bytes) return;
+  if (bytes > worth_asking && others_->shares(static_cast<const std::byte*>(data))) return;
   const copy_costs::use use{.bytes = std::min(bytes, pair_end::far_unit_bytes),
                             .beside = bytes >= 2 * pair_end::far_unit_bytes};
-  if (!others_->costs().worth_staging(use, 2)) return nullptr;
-  return staging_.place(key.peer, lane, number_of(key.epoch), bytes);
+  const copy_costs& costs = others_->costs();
+  bool stages = costs.worth_staging(use, 2);
+  if (costs.tries && staging_trials_by_length::tries(bytes)) {
+    to.trials = &staging_.trials().of(bytes);
+    stages = to.trials->stages(stages);
+  }
+  if (!stages) return;
+  to.staging = staging_.place(key.peer, lane, number_of(key.epoch), bytes);
+  to.copier = &staging_.copier();
 }
 
 /// Where an operation that has its slot stands; null if it has none.

@@ -223,7 +223,7 @@ private:
   epoch_t next_of(const operation_key& which) const;
   place* place_of(const operation_key& which);
   pair_end make_end(row& in, const operation_key& key, const pair_call& what);
-  std::byte* staging_for(const operation_key& key, pair_lane& lane, const void* data, std::size_t bytes);
+  void stage(pair_far_end& to, const operation_key& key, pair_lane& lane, const void* data, std::size_t bytes);
   void fill(row& in, rank_t peer, bool sending, rank_outbox& out);
   void take_status(const operation_key& key, pair_status status, rank_outbox& out);
   bool add_watched(row& in, const operation_key& key) noexcept;

@@ -289,7 +289,8 @@ copy_costs costs_of_copies(const engine_core& core, const actors::roster& job, s
   // A process that may use less than it sees is limited in time, and so are, we suppose, the others of its host.
   const host& seen = discover();
   const bool limited = seen.usable_cpus() < static_cast<int>(seen.allowed_cpus.size());
-  const copy_costs found = costs_of(time_copies(cpus), limited ? seen.usable_cpus() : static_cast<int>(cpus.size()));
+  copy_costs found = costs_of(time_copies(cpus), limited ? seen.usable_cpus() : static_cast<int>(cpus.size()));
+  found.tries = true;
   core.log->debug(
       "between the processes of this host, a copy to a staging buffer costs {:.0f} ns a KiB, past the caches {:.0f}; a "
       "copy by the system {:.0f} ns, and "

@@ -116,6 +116,23 @@ bool direct_performer::worth_staging(std::size_t bytes, bool input) const {
   return others_->costs().worth_staging(use_of(bytes, input), board_->ranks());
 }
 
+/// What of an input and an output of so many bytes others find in staging buffers; 0: they do not use it, or find it in memory that they map. Each rank decides
+/// for itself; all see how long that makes the operation, so what one finds to be faster is faster for all.
+direct_performer::staged direct_performer::choose_staged(std::size_t input, std::size_t output) {
+  const staged expected{input > 0 && worth_staging(input, true), output > 0 && worth_staging(output, false)};
+  const std::size_t bytes = std::max(input, output);
+  // Of a source that runs ahead nobody sees when the others have its input. And whether each rank copies to its own output hangs on what is
+  // expected, up to most_by_one, so all must say the same.
+  const bool own_affair = !ahead_ && (code_->to_own.empty() || input > direct_staging::most_by_one);
+  if (!others_->costs().tries || !own_affair || !staging_trials_by_length::tries(bytes)) return expected;
+  if (trials_.of.empty()) trials_.of.resize(collective_count);
+  trials_.asked = &trials_.of[static_cast<std::size_t>(code_->what)].of(bytes);
+  trials_.bytes = bytes;
+  trials_.begun = std::chrono::steady_clock::now();
+  trials_.staged = trials_.asked->stages(expected.input || expected.output);
+  return {trials_.staged, trials_.staged};
+}
+
 /// What the others are to take for the rank's buffers; and what its own passes work on.
 direct_performer::buffers direct_performer::stage_what_others_use() {
   using namespace direct_staging;
@@ -128,8 +145,11 @@ direct_performer::buffers direct_performer::stage_what_others_use() {
   const bool apart = in == nullptr || out == nullptr || in + input <= out || out + output <= in;
   const std::size_t most = code_->to_own.empty() ? most_output : most_by_one;
   // An output that is the input, too, is worked on as one memory.
-  if (!ahead_ && !used.outputs.empty() && output > 0 && output <= most && (apart || (in == out && input <= most)) &&
-      !out_shared && worth_staging(output, false))
+  const bool uses_output =
+      !ahead_ && !used.outputs.empty() && output <= most && (apart || (in == out && input <= most)) && !out_shared;
+  const bool uses_input = used.reads_input && input <= most_input && !in_shared;
+  const staged which = choose_staged(uses_input ? input : 0, uses_output ? output : 0);
+  if (which.output && uses_output && output > 0)
     if (std::byte* const at = output_staging_.grow(std::max(output, apart ? 0 : input))) {
       output_staged_ = true;
       shown.output = of_bodies_.output = at;
@@ -139,7 +159,7 @@ direct_performer::buffers direct_performer::stage_what_others_use() {
         return shown;
       }
     }
-  if (used.reads_input && input > 0 && input <= most_input && !in_shared && worth_staging(input, true)) {
+  if (which.input && uses_input && input > 0) {
     // Of blocks that differ it is not known yet whether each rank copies to its own output, unless this rank's alone are enough for that.
     const bool enough = !code_->to_own.empty() && input > most_by_one;
     const bool alone = !ahead_ && (sizes().equal() ? copies_alone() : enough);
@@ -147,6 +167,8 @@ direct_performer::buffers direct_performer::stage_what_others_use() {
     if (std::byte* const at = some.empty() ? input_staging_.grow(input) : input_staging_.reserve(input)) {
       copy_input(at, some);
       shown.input = at;
+    } else {
+      trials_.staged = false;
     }
   }
   return shown;

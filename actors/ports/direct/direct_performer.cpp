@@ -69,6 +69,7 @@ void direct_performer::start(const direct_program& code, const memory_map& memor
   lent_ = false;
   all_brought_ = fit_->small && !ahead_;
   output_staged_ = alone_ = false;
+  trials_.asked = nullptr;
   all_shared_ = true;
   suspect_ = -1;
   phase_ = phase::coming;
@@ -191,6 +192,10 @@ bool direct_performer::is_over() const { return meeting_place().over.load(std::m
 
 direct_performer::status direct_performer::leave() {
   all_finished_ = sequence_;
+  if (trials_.asked != nullptr) {
+    const std::chrono::duration<double, std::nano> took = std::chrono::steady_clock::now() - trials_.begun;
+    trials_.asked->took(trials_.staged, took.count() / static_cast<double>(trials_.bytes));
+  }
   return leave_early();
 }
 

@@ -7,6 +7,7 @@
 // is that of the rank whose thread performs the unit, on elements of any rank's share.
 
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -17,6 +18,7 @@
 #include "actors/ports/direct/direct_fit.hpp"
 #include "actors/ports/segment/staging_copier.hpp"
 #include "actors/ports/segment/staging_memory.hpp"
+#include "actors/ports/segment/staging_trials.hpp"
 #include "memory/types/types.hpp"
 #include "protocols/program/direct_program.hpp"
 
@@ -155,6 +157,10 @@ private:
   void take_from_staging();
   copy_costs::use use_of(std::size_t bytes, bool input) const;
   bool worth_staging(std::size_t bytes, bool input) const;
+  struct staged {
+    bool input, output;
+  };
+  staged choose_staged(std::size_t input, std::size_t output);
   bool copies_alone() const;
   bool works_alone() const;
   bool work_alone();
@@ -171,6 +177,13 @@ private:
   std::vector<block_lists> lists_read_;            ///< by rank
   staging_memory input_staging_, output_staging_;  ///< of direct_staging.hpp; kept
   staging_copier copier_;
+  struct {
+    std::vector<staging_trials_by_length> of;  ///< by collective; empty: nothing is tried
+    staging_trials* asked = nullptr;           ///< by the operation, whose time they want; null: none
+    bool staged = false;                       ///< what they said
+    std::size_t bytes = 0;
+    std::chrono::steady_clock::time_point begun{};
+  } trials_;
   std::vector<std::byte> scratch_;
   std::vector<buffers> buffers_;  ///< by rank; of those met
   std::vector<const void*> in_;

@@ -59,7 +59,8 @@ void pair_end::post() {
 /// Where the receiver takes it from. One that is away does not: then this end copies. Of a long message the first unit only: post() stages the rest
 /// after the stamp.
 const std::byte* pair_end::stage_what_it_reads() {
-  if (far_.staging != nullptr && is_away()) far_.staging = nullptr;
+  if (far_.trials != nullptr) begun_ = std::chrono::steady_clock::now();
+  if (far_.staging != nullptr && is_away()) far_.staging = nullptr, far_.trials = nullptr;
   if (far_.staging == nullptr) return data_;
   if (bytes_ < shared_from) far_.copier->copy(far_.staging, data_, bytes_, bytes_);
   else stage_unit(0);
@@ -72,8 +73,15 @@ void pair_end::stage_unit(std::uint64_t which) {
   slot_->sender.staged.store(mark_ << unit_bits | (which + 1), std::memory_order_release);
 }
 
+/// Of a message that its receiver has taken: which way it went, and how long that took.
+void pair_end::tell_time() {
+  const std::chrono::duration<double, std::nano> took = std::chrono::steady_clock::now() - begun_;
+  std::exchange(far_.trials, nullptr)->took(far_.staging != nullptr, took.count() / static_cast<double>(bytes_));
+}
+
 /// The receiver has said where the message belongs.
 pair_status pair_end::help() {
+  far_.trials = nullptr;  // this end's copies show nothing of what the receiver's cost
   auto& answer = slot_->answer;
   pair_status now = pair_status::waiting;
   if (answer.shape.load(std::memory_order_relaxed) == shape_)

@@ -8,12 +8,14 @@
 // it on the board or sends a word.
 // Cost: no allocation, no lock, no system call; one read-modify-write at each end of a small message.
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
 
 #include "actors/ports/pairs/pair_board.hpp"
 #include "actors/ports/segment/staging_copier.hpp"
+#include "actors/ports/segment/staging_trials.hpp"
 
 namespace troupe {
 
@@ -27,6 +29,7 @@ struct pair_far_end {
   /// Of a sender: as long as the message; where the receiver finds what is copied there (pair_staging.hpp). Null: there is none.
   std::byte* staging = nullptr;
   staging_copier* copier = nullptr;  ///< if there is a staging buffer
+  staging_trials* trials = nullptr;  ///< of a sender: wants to know how long the message took; null: nobody does
 };
 
 /// When a sender's end is over.
@@ -84,7 +87,10 @@ public:
         post();
         if (!posted_) return pair_status::waiting;
       }
-      if (left() || finished()) return pair_status::performed;
+      if (left() || finished()) {
+        if (far_.trials != nullptr) tell_time();
+        return pair_status::performed;
+      }
       return is_away() && !takes_from_staging() ? help() : pair_status::waiting;
     }
     if (slot_->head.stamp.load(std::memory_order_seq_cst) != mark_ && !offered_) return pair_status::waiting;
@@ -122,6 +128,7 @@ private:
         sending_(sending) {}
 
   const std::byte* stage_what_it_reads();
+  void tell_time();
   void stage_unit(std::uint64_t which);
   /// How many units of the message may be claimed: the others do not lie in the staging buffer yet. @pre of a receiver: it has seen the stamp
   std::uint64_t units_there() const;
@@ -168,7 +175,8 @@ private:
   bool offered_ = false;
   bool closed_ = false;
   bool tells_ = false;
-  bool told_ = false;  ///< that there is a message
+  bool told_ = false;                              ///< that there is a message
+  std::chrono::steady_clock::time_point begun_{};  ///< if its time is wanted
 };
 
 }  // namespace troupe

@@ -16,6 +16,7 @@
 #include "actors/ports/pairs/pair_board.hpp"
 #include "actors/ports/segment/staging_copier.hpp"
 #include "actors/ports/segment/staging_memory.hpp"
+#include "actors/ports/segment/staging_trials.hpp"
 
 namespace troupe {
 
@@ -41,6 +42,7 @@ public:
   }
 
   staging_copier& copier() { return copier_; }
+  staging_trials_by_length& trials() { return trials_; }
 
 private:
   std::byte* short_place(rank_t to, std::uint64_t number) {
@@ -62,6 +64,7 @@ private:
 
   staging_memory short_, long_;
   staging_copier copier_;
+  staging_trials_by_length trials_;
   std::size_t ranks_, place_;
   bool tried_ = false;
   int longer_ = 0;             ///< than there was a place for

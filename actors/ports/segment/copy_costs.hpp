@@ -17,6 +17,7 @@ struct copy_costs {
   double staging = 0;  ///< a copy to memory that another core has read, ns a KiB
   double past = 0;     ///< the same past the caches (staging_copier.hpp)
   int cores = 1;       ///< of the host's processes
+  bool tries = false;  ///< ranks may find out that it is otherwise (staging_trials.hpp); else somebody has decided
 
   /// A copy past the caches costs its reader about as much more as it costs itself.
   static constexpr double reader_pays = 2;

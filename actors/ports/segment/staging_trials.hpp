@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Whether what is sent goes by a staging buffer or is copied by the system, as its sender finds out by trying. What copies cost is measured once, when a
+// host's first process joins (copy_costs.hpp), and decides how a rank begins. But it changes during a job: two virtual cores share a cache now, and do
+// not a minute later; and what a copy costs depends on where the data were last, which only the application knows. So whoever decides times what comes
+// of it, and goes the other way for a few messages now and then, the less often the more that costs.
+//
+// Ranks that call one collective decide each for itself, and what one of them gains by a change may hang on whether the others change, too. They count the
+// same calls, so they try the same way at the same time.
+//
+// Pure: it is told how long things took, from the moment before the first copy to the moment when the other end has all. Not synchronised.
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+namespace troupe {
+
+/// Of messages of similar lengths, or calls of one collective.
+class staging_trials {
+public:
+  /// Messages a trial, in pairs: every second one may find lines where the one before has left them. Others' moments on the cores only make pairs longer, so
+  /// the least of them counts, of either way.
+  static constexpr unsigned series = 6;
+  /// Messages from one occasion to the next, at which all try the system or all staging buffers, in turn. How the very first messages go is of no interest:
+  /// memory is new, and ranks find their cores.
+  static constexpr unsigned between_occasions = 32;
+  static constexpr unsigned shortest_gap = 2 * between_occasions, longest_gap = 32 * shortest_gap;
+  /// Of the time, that trials may take at most, as long as it fits longest_gap: one part in so many.
+  static constexpr unsigned part_for_trials = 64;
+  static constexpr double better = 0.9;   ///< of the other way's time: it is worth a change
+  static constexpr double changed = 1.5;  ///< times as long as at the last trial: so there is another one soon
+
+  /// For the next message. @param expected what costs measured at the join say
+  bool stages(bool expected) {
+    if (count_ == 0) chosen_ = expected;
+    // The first one is half as far away.
+    const std::uint64_t from_there = count_++ + between_occasions / 2;
+    const std::uint64_t occasion = from_there / between_occasions, place = from_there % between_occasions;
+    const bool staged = occasion % 2 == 0;
+    if (occasion == 0 || place >= series || staged == chosen_ || occasion / 2 % gaps_ != 0) return chosen_;
+    if (place == 0) ways_[staged].begin();
+    return staged;
+  }
+  /// @param time in any unit, the same for all lengths that share this
+  void took(bool staged, double time) {
+    way& its = ways_[staged];
+    if (!its.ends_series(time)) return;
+    const way& other = ways_[!staged];
+    if (staged == chosen_) {
+      if (at_trial_ > 0 && its.time > changed * at_trial_) gaps_ = 1;
+      return;
+    }
+    if (other.time == 0) return;
+    const double ratio = its.time / other.time;
+    if (ratio < better) chosen_ = staged;
+    const double loss = std::max(ratio, 1 / ratio) - 1;
+    // A power of two, so that ranks that differ in it have occasions in common; and no more than doubled, since one trial may have been disturbed.
+    const double gaps = std::min(series * loss * part_for_trials / shortest_gap, double{longest_gap / shortest_gap});
+    gaps_ = ratio < better ? 1 : std::min(std::bit_ceil(static_cast<unsigned>(gaps) + 1), 2 * gaps_);
+    gaps_ = std::min(gaps_, longest_gap / shortest_gap);
+    at_trial_ = ways_[chosen_].time;
+  }
+
+private:
+  struct way {
+    double time = 0;  ///< of a pair of the last whole series; 0: there was none
+    double least = 0, first = 0;
+    unsigned messages = 0;
+
+    void begin() { messages = 0; }
+    bool ends_series(double took) {
+      if (++messages % 2 == 1) return first = took, false;
+      least = messages == 2 ? first + took : std::min(least, first + took);
+      if (messages < series) return false;
+      time = least;
+      messages = 0;
+      return true;
+    }
+  };
+  std::array<way, 2> ways_{};  ///< by the system, staged
+  double at_trial_ = 0;        ///< what the chosen way took then
+  std::uint64_t count_ = 0;    ///< messages
+  unsigned gaps_ = 1;          ///< shortest ones, from one trial to the next
+  bool chosen_ = false;        ///< to stage
+};
+
+/// The same by length. What is shorter than the first or longer than the last goes as costs say.
+class staging_trials_by_length {
+public:
+  static constexpr std::size_t shortest = 32 * 1024, longest = 2 * 1024 * 1024;
+
+  static bool tries(std::size_t bytes) { return bytes >= shortest && bytes <= longest; }
+  /// @pre tries(bytes)
+  staging_trials& of(std::size_t bytes) { return by_length_[index_of(bytes)]; }
+
+private:
+  /// Each four times as long as the one before.
+  static std::size_t index_of(std::size_t bytes) {
+    return (static_cast<std::size_t>(std::bit_width(bytes)) - static_cast<std::size_t>(std::bit_width(shortest))) / 2;
+  }
+  static constexpr std::size_t lengths = 4;
+  std::array<staging_trials, lengths> by_length_;
+};
+
+}  // namespace troupe
