@@ -21,7 +21,6 @@ using namespace mesh_tests;
 
 namespace {
 
-constexpr std::chrono::milliseconds usual_silence{3000};
 /// Of a send, which is announced when it is longer than most_unasked.
 constexpr epoch_t of_send = point_to_point | 5;
 

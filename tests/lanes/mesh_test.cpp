@@ -189,7 +189,7 @@ TEST_CASE("whoever lets go of a buffer that waits to be sent may change it") {
 
 TEST_CASE("nothing is settled before there is a connection") {
   // The other one can be called, and never answers.
-  meshes_of_test job{every_way(), 2, std::chrono::milliseconds{3000}, 1};
+  meshes_of_test job{every_way(), 2, usual_silence, 1};
   const std::vector<std::byte> made = payload(100, 0);
   CHECK(!job.each[0]->send_chunk(1, {}, some_chunk(made, 5, 0), mesh::may_settle::yes));
   CHECK(job.each[0]->waiting_bytes() > 0);
@@ -427,7 +427,7 @@ TEST_CASE("who sends what cannot be read is lost, for everybody") {
 }
 
 TEST_CASE("a process that leaves in order is not lost") {
-  meshes_of_test job{every_way(), 3, std::chrono::milliseconds{2000}};
+  meshes_of_test job{every_way(), 3};
   job.each[1]->send_credit(2, {}, credit{});
   job.each[1]->send_credit(0, {}, credit{});
   job.each[0]->send_credit(1, {}, credit{});
@@ -472,7 +472,7 @@ TEST_CASE("with TLS a process of another authority, or without a certificate, is
     caller = "it speaks no TLS, this process does; all processes of a job need certificates";
     answerer = "what called speaks TLS, this process does not; all processes of a job need certificates";
   }
-  meshes_of_test job{between::tls, 2, std::chrono::milliseconds{3000}, 2, who};
+  meshes_of_test job{between::tls, 2, usual_silence, 2, who};
   // Each greets the other one, so both call; the one that is refused first has nobody any more.
   CHECK(comes([&] { return job.heard[0]->losses.load() + job.heard[1]->losses.load() > 0; }));
   const auto any = [&](const char* text) {
@@ -492,7 +492,7 @@ TEST_CASE("with TLS a process of another authority, or without a certificate, is
 TEST_CASE("with TLS a byte that is changed on its way loses the process that it came from, with the reason") {
   std::vector<std::unique_ptr<passages>> between_them;
   std::vector<std::vector<std::byte>> kept;
-  meshes_of_test job{between::tls, 2, std::chrono::milliseconds{3000}, 2, {}, [&](const std::string& door) {
+  meshes_of_test job{between::tls, 2, usual_silence, 2, {}, [&](const std::string& door) {
                        between_them.push_back(std::make_unique<passages>(door, 400'000));
                        return between_them.back()->address();
                      }};

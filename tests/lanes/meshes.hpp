@@ -26,6 +26,7 @@
 #include "actors/ports/link/mesh.hpp"
 #include "actors/ports/link/ucx/ucx_transport.hpp"
 #include "tests/certificates.hpp"
+#include "tests/patience.hpp"
 
 namespace mesh_tests {
 
@@ -115,12 +116,14 @@ inline identities of_one_authority(std::uint32_t n) {
   return made;
 }
 
+constexpr std::chrono::milliseconds usual_silence{patience * 3000};
+
 struct meshes_of_test {
   /// @param made of the processes so many have a mesh; the others' doors stay shut
   /// @param who with TLS; empty: of one authority
   /// @param called_at where the others call a door
   /// @param lanes of each process to others; those that are not named have one
-  meshes_of_test(between way, std::uint32_t n, std::chrono::milliseconds silence = std::chrono::milliseconds{3000},
+  meshes_of_test(between way, std::uint32_t n, std::chrono::milliseconds silence = usual_silence,
                  std::uint32_t made = ~std::uint32_t{0}, identities who = {},
                  const std::function<std::string(const std::string& door)>& called_at = {},
                  std::vector<int> lanes = {}) {
@@ -217,7 +220,7 @@ inline between every_way() {
 
 template <class Enough>
 bool comes(Enough&& enough) {
-  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds{30};
+  const auto until = std::chrono::steady_clock::now() + patience * std::chrono::seconds{30};
   while (!enough()) {
     if (std::chrono::steady_clock::now() > until) return false;
     std::this_thread::sleep_for(std::chrono::milliseconds{1});
