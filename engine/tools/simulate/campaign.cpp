@@ -120,11 +120,18 @@ private:
     without([](scenario& s) { return std::exchange(s.calm, 1) == 0; });
     without([](scenario& s) { return std::exchange(s.dma, false); });
     without([](scenario& s) { return std::exchange(s.nic.ends_after_ns, -1) >= 0; });
+    without([](scenario& s) { return std::exchange(s.nic.loses, {}).any(); });
+    without([](scenario& s) {
+      process_loss& x = s.nic.loses;
+      if (!x.any()) return false;
+      x.goes_on_after_ns = -1;
+      return std::exchange(x.what, process_loss::kind::killed) != process_loss::kind::killed;
+    });
     without([](scenario& s) {
       s.nic.ends_after_ns = -1;
       return std::exchange(s.nic.nicd, false);
     });
-    without([](scenario& s) { return !s.nic.nicd && std::exchange(s.nic.processes, 1) > 1; });
+    without([](scenario& s) { return !s.nic.nicd && !s.nic.loses.any() && std::exchange(s.nic.processes, 1) > 1; });
     without([](scenario& s) {
       bool any_lives = false;
       for (scenario* one : s.all()) any_lives = std::exchange(one->leave_late, false) || any_lives;

@@ -108,6 +108,12 @@ constexpr std::array entries{
     mutant_entry{mutant::nicd_end_unseen, "nicd_end_unseen", "a process does not see that the NIC process has ended"},
     mutant_entry{mutant::answered_memory_written, "answered_memory_written",
                  "another process's NIC writes once more what it has answered for"},
+    mutant_entry{mutant::process_end_unheard, "process_end_unheard",
+                 "the NIC process does not hear that a process it serves has ended"},
+    mutant_entry{mutant::home_end_unseen, "home_end_unseen",
+                 "a process does not see that the one whose NIC performs for it has ended"},
+    mutant_entry{mutant::stopped_taken_for_ended, "stopped_taken_for_ended",
+                 "a process whose NIC has been stopped counts as ended before somebody has ended it"},
 };
 }  // namespace
 

@@ -103,6 +103,10 @@ enum class mutant : std::uint8_t {
   answers_unheard,
   nicd_end_unseen,
   answered_memory_written,
+  // Of processes that are lost to their host's NIC.
+  process_end_unheard,
+  home_end_unseen,
+  stopped_taken_for_ended,
 };
 
 struct mutant_entry {

@@ -488,6 +488,27 @@ void draw_end_of_nicd(scenario& s) {
   s.nic.ends_in_order = d.one_in(3);
 }
 
+/// What ranks of several processes say to each other goes over links then, as between hosts. The membership is nobody's here, so it may be any of them
+/// (`--processes` loses the one that has it).
+void draw_loss_of_process(scenario& s) {
+  using kind = process_loss::kind;
+  dice d(s.seed, {of_nics, 3});
+  if (s.nic.processes < 2 || !d.one_in(2)) return;
+  process_loss& loss = s.nic.loses;
+  loss.host = d.between(0, s.hosts() - 1);
+  loss.process = d.between(0, s.nic.processes - 1);
+  loss.what = d.any_of({kind::killed, kind::killed, kind::uncounted, kind::unrung, kind::stopped});
+  const bool performs = loss.process == 0 && !s.nic.nicd;
+  if (performs && d.one_in(2)) loss.what = kind::at_work;
+  loss.after_ns = d.one_in(4)                  ? draw_time(d)
+                  : loss.what == kind::at_work ? 0
+                                               : static_cast<std::int64_t>(d.below(60 * us));  // mostly amid its calls
+  if ((loss.what == kind::stopped && d.one_in(2)) || loss.what == kind::at_work)
+    loss.goes_on_after_ns = d.any_of<std::int64_t>({100 * us, 5 * ms, 300 * ms, 1'500 * ms});
+  s.pairs_by_mailbox = s.parts_by_mailbox = true;
+  s.sends_are_left = false;
+}
+
 /// Nobody sees that nothing moves between hosts, so nothing may go missing for good: a rank that leaves a call out leaves early, and no other rank waits
 /// for a message of that rank meanwhile.
 void let_hosts_end(scenario& s) {
@@ -575,6 +596,13 @@ std::string_view name(disturbance::kind what) {
   return "?";
 }
 
+std::string_view name(process_loss::kind what) {
+  constexpr std::array<std::string_view, 5> names{"killed", "killed in a posting that is not counted",
+                                                  "killed in a posting of which nobody was told", "stopped",
+                                                  "stopped while its NIC performs"};
+  return names[static_cast<std::size_t>(what)];
+}
+
 fault_kinds parse_faults(const std::string& text) {
   if (text == "all") return {};
   fault_kinds none{false, false, false, false, false, false, false, false, false, false, false};
@@ -651,6 +679,7 @@ scenario make_scenario(std::uint64_t seed, const scenario_limits& limits, plan_s
   s.most_ahead = static_cast<unsigned>(d.between(1, 4));
   draw_hosts(s, limits);
   draw_processes(s);
+  if (limits.faults.kill) draw_loss_of_process(s);
   const int items = d.between(1, limits.most_items);
   const bool repeat = d.one_in(4);
   draw_items(s, items, repeat, plans);
@@ -658,6 +687,7 @@ scenario make_scenario(std::uint64_t seed, const scenario_limits& limits, plan_s
   const fault_kinds& may = limits.faults;
   const int calm = d.between(0, 9);
   if (calm < 2) {
+    s.nic.loses = {};
     draw_split(s, parse_faults("none"), plans);
     return s;
   }
@@ -687,6 +717,12 @@ std::string scenario::to_string() const {
   if (nic.processes > 1)
     text += ", " + std::to_string(nic.processes) + " processes a host" + (nic.maps ? " that map all memory" : "");
   if (nic.nicd) text += ", a NIC process";
+  if (nic.loses.any()) {
+    text += ", process " + std::to_string(nic.loses.process) +
+            (of_host > 0 ? " of host " + std::to_string(nic.loses.host) : std::string{}) + " is " +
+            std::string{name(nic.loses.what)} + " after " + time_text(nic.loses.after_ns);
+    if (nic.loses.goes_on_after_ns >= 0) text += ", and goes on after " + time_text(nic.loses.goes_on_after_ns);
+  }
   if (nic.ends_after_ns >= 0)
     text +=
         std::string{nic.ends_in_order ? " that ends" : " that is killed"} + " after " + time_text(nic.ends_after_ns);
@@ -722,9 +758,11 @@ std::vector<scenario*> scenario::all() {
 }
 
 bool scenario::disturbed() const {
-  return !disturbances.empty() || nic.ends_after_ns >= 0 || std::any_of(items.begin(), items.end(), [](const item& it) {
-    return std::any_of(it.parts.begin(), it.parts.end(), [](const part_of_split& p) { return p.what.disturbed(); });
-  });
+  return !disturbances.empty() || nic.ends_after_ns >= 0 || nic.loses.any() ||
+         std::any_of(items.begin(), items.end(), [](const item& it) {
+           return std::any_of(it.parts.begin(), it.parts.end(),
+                              [](const part_of_split& p) { return p.what.disturbed(); });
+         });
 }
 
 const part_of_split* part_for(const item& of, std::int32_t color) {
@@ -756,6 +794,7 @@ bool leave_out_ranks(scenario& of, int ranks, plan_source& plans) {
   if (of.of_host > 0 && (ranks % of.of_host != 0 || ranks == of.of_host)) return false;
   of.ranks = ranks;
   of.nic.processes = std::min(of.nic.processes, of.ranks_of_host());
+  if (of.nic.loses.process >= of.nic.processes || of.nic.loses.host >= of.hosts()) of.nic.loses = {};
   std::erase_if(of.disturbances, [&](const disturbance& x) { return x.rank >= ranks; });
   const auto fits = [&](item& it) { return leave_out_ranks(it, ranks, plans); };
   return std::all_of(of.items.begin(), of.items.end(), fits) &&

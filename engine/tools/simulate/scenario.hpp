@@ -72,6 +72,23 @@ struct disturbance {
 };
 std::string_view name(disturbance::kind what);
 
+/// A process of a host ends, or is stopped and counts as lost: with its ranks, its NIC's thread and its end of what they share with the NIC that performs.
+struct process_loss {
+  enum class kind : std::uint8_t {
+    killed,     ///< at the virtual time `after`
+    uncounted,  ///< from then on in its first posting: it is in the queue, and not counted
+    unrung,     ///< it is counted, and nobody was woken
+    stopped,    ///< at that time; its NIC's thread may go on later where it was
+    at_work,    ///< the same, from then on while its NIC performs something
+  };
+  int host = 0, process = -1;  ///< −1: none
+  kind what = kind::killed;
+  std::int64_t after_ns = 0;
+  std::int64_t goes_on_after_ns = -1;  ///< one that was stopped; −1: it does not
+  bool any() const { return process >= 0; }
+};
+std::string_view name(process_loss::kind what);
+
 /// What the hosts' NICs are like, where there are any: smaller than an engine's, so that messages are several packets and buffers fill.
 struct nic_shape {
   int packet_bytes = 0;     ///< 0: there is none
@@ -83,6 +100,7 @@ struct nic_shape {
   bool nicd = false;                ///< one more process is the NIC for all of them
   std::int64_t ends_after_ns = -1;  ///< that one; −1: it does not
   bool ends_in_order = false;       ///< and lets go of everything first; else it is killed
+  process_loss loses{};
   bool any() const { return packet_bytes > 0; }
 };
 

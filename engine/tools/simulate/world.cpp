@@ -14,6 +14,8 @@ namespace {
 constexpr nanoseconds_t look_period = 50 * ms;
 /// After so long without anything having been done, and without data, nothing will be. Callers think for less, and deadlines are shorter.
 constexpr nanoseconds_t hopeless = 700 * ms;
+/// As long as one that was stopped may have others' memory before it is ended (nic_between).
+constexpr nanoseconds_t patience_with_stopped = 1'200 * ms;
 constexpr std::uint64_t most_events = 400'000;
 
 constexpr std::array<std::string_view, 34> kind_names{
@@ -105,6 +107,9 @@ void simulation::world::begin() {
     if (x.what == disturbance::kind::abort) at(now_ + x.after_ns, [this] { abort(); });
   }
   if (whole_ == nullptr && what_.nic.ends_after_ns >= 0) at(now_ + what_.nic.ends_after_ns, [this] { end_nicd(); });
+  if (const process_loss& x = what_.nic.loses; whole_ == nullptr && x.any())
+    if (x.what == process_loss::kind::killed || x.what == process_loss::kind::stopped)
+      at(now_ + x.after_ns, [this] { lose_process(); });
 }
 
 simulation_result simulation::world::run() {
@@ -159,7 +164,7 @@ std::vector<simulation::world*> simulation::world::all() {
 void simulation::world::look() {
   if (complete()) return;
   at(now_ + (options_.broken == mutant::look_while_busy ? 20 * us : look_period), [this] { look(); });
-  if (now_ - last_progress_ > hopeless) return check_hang();
+  if (now_ - last_progress_ > hopeless + (what_.nic.loses.any() ? patience_with_stopped : 0)) return check_hang();
   std::vector<std::pair<world*, look_t>> begun;
   for (world* w : all())
     if (w->what_.of_host == 0) begun.emplace_back(w, ++w->looks_);  // what is between hosts nobody sees
@@ -471,6 +476,7 @@ void simulation::world::transfer(rank_t rank, const actors::operation_key& which
   ++m.transfers;
   at(m.transfers_end, [this, rank, which, channel, lane, target, source, bytes] {
     --at_rank(rank).transfers;
+    if (at_rank(rank).lost) return;
     check_touch(target, bytes, "written by a DMA engine");
     check_touch(source, bytes, "read by a DMA engine");
     if (!result_.ok()) return;

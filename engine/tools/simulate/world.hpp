@@ -147,7 +147,10 @@ private:
     std::uint32_t rings = 0;      ///< that were seen
     bool asleep = true;           ///< unless somebody has rung
     nanoseconds_t next_care = 0;  ///< of ranks that wait for memory
-    bool ended = false;           ///< of the NIC process
+    bool ended = false;           ///< its process
+    bool stopped = false;         ///< its process, and may go on
+    bool lost = false;            ///< to the others: it has ended, or was stopped
+    bool amid_turn = false;       ///< it was stopped there
   };
   /// What the communicators of a run share.
   struct course {
@@ -255,7 +258,7 @@ private:
     std::map<int, place_in_part> places;  ///< by item, what its splits have given it
     std::shared_ptr<nic_end> nic;         ///< null: it has posted nothing yet
     std::byte* written_by_nic = nullptr;  ///< of its callers' memory, by another process's NIC
-    bool lost = false;                    ///< with its host
+    bool lost = false;                    ///< with its host, or its process
   };
   /// What ranks that share memory have together.
   struct host {
@@ -333,6 +336,7 @@ private:
 
   void lose_connection(rank_t from, rank_t to);
   void lose_host(int which);
+  void lose_rank(rank_t rank, const failure_ptr& why);
   bool is_cut(int from, int to) const;
   bool in_tiers(rank_t rank, epoch_t epoch) const;
   bool is_at_stage(rank_t rank) const;
@@ -362,7 +366,19 @@ private:
   void add_between(int host);
   void hear_bells();
   bool serve_processes(nic& one);
+  void close_ended(nic& one);
   void end_nicd();
+  void lose_process();
+  bool lost_in_posting(rank_t rank, process_loss::kind where);
+  void lose_ranks_of_process(int host, int process, const failure_ptr& why);
+  void hear_of_end(int host, int process);
+  void end_at_nicd(int host, int process);
+  void end_process(int which);
+  void go_on_stopped(int which);
+  void end_views();
+  int nic_that_is_lost() const { return nic_of(what_.nic.loses.host, what_.nic.loses.process); }
+  bool nic_ended(int which) const { return course_->nics[static_cast<std::size_t>(which)].ended; }
+  world& root() { return whole_ != nullptr ? whole_->root() : *this; }
   steady_time clock() const { return steady_time{} + std::chrono::hours{1} + std::chrono::nanoseconds{now_}; }
 
   // -- splits (world_splits.cpp) --
@@ -371,6 +387,7 @@ private:
   world* make_part(const caller_operation& o, epoch_t which, std::vector<rank_t> members);
   void enter(rank_t rank);
   void never_comes(rank_t rank);
+  void gives_up(rank_t rank);
   void split_over(rank_t rank);
   void program_ended(const world* part, rank_t rank);
   call said(const caller_operation& o);
@@ -474,7 +491,9 @@ private:
   std::map<epoch_t, nanoseconds_t> stop_begun_;
   std::map<const failure*, nanoseconds_t> said_at_;  ///< when a rank first told its peer so
   std::string untold_;                               ///< told when all had left
-  bool aborted_ = false, killed_ = false, lost_hosts_ = false;
+  bool aborted_ = false, killed_ = false;
+  bool lost_ranks_ = false;  ///< with their host, or process
+  failure_ptr lost_with_;    ///< that one of them was lost
   std::uint64_t name_at_nics_ = 0;
   std::set<std::pair<rank_t, epoch_t>> with_nic_;  ///< posted, and not given back
   std::map<epoch_t, std::uint64_t> posted_first_;  ///< with a mutant: the fingerprint of the first posting

@@ -167,7 +167,7 @@ void simulation::world::leave(rank_t rank) {
 /// Handles live until everything is over; then nothing must be left of it.
 void simulation::world::leave_all() {
   const bool over = in_flight_ == 0 && std::none_of(members_.begin(), members_.end(), [this](const member& m) {
-                      return m.state->pending() || waits_for_nic(m);
+                      return !m.lost && (m.state->pending() || waits_for_nic(m));
                     });
   if (!over) return at(now_ + ms, [this] { leave_all(); });
   check_rest();

@@ -125,8 +125,8 @@ void simulation::world::check_reason(const caller_operation& o) {
       if (!killed_) untrue("no actor ended");
       return;
     case errc::peer_lost:
-      if (!lost_hosts_ && (course_->nics.empty() || !course_->nics.back().ended))
-        untrue("no host was lost, nor a NIC process");
+      if (!lost_ranks_ && (!what_.nic.nicd || !course_->nics.back().ended))
+        untrue("no rank of it was lost, nor a NIC process");
       return;
     case errc::mismatch:
       if (of_communicator(o) ? !differed_ahead()
@@ -440,7 +440,7 @@ void simulation::world::check_end() {
     if (s.pending()) return fault("rank " + std::to_string(r) + " has something under way although all is over");
     if (membership_.is_lost(r)) continue;
     // A dead sender revokes nothing.
-    if (s.early_chunks() > 0 && !killed_ && !lost_hosts_)
+    if (s.early_chunks() > 0 && !killed_ && !lost_ranks_)
       return fault("rank " + std::to_string(r) + " keeps " + std::to_string(s.early_chunks()) +
                    " chunks that nobody will take");
     if (s.channels_under_way() > 0)

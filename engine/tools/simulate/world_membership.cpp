@@ -113,6 +113,7 @@ void simulation::world::dissolve() {
     at_rank(r).shell_gone = true;
     post_to_rank(message_kind::order, of_process, r, [why](rank_state& s, rank_outbox& o) { s.broken(why, o); });
   }
+  end_views();
 }
 
 // -- faults from outside ------------------------------------------------------------------------------------------------------
@@ -144,22 +145,28 @@ void simulation::world::lose_connection(rank_t from, rank_t to) {
 void simulation::world::lose_host(int which) {
   if (membership_.dissolved() || std::exchange(hosts_[static_cast<std::size_t>(which)].lost, true)) return;
   tell([&] { return "host " + std::to_string(which) + " is lost"; });
-  lost_hosts_ = true;
-  last_progress_ = now_;
   const auto why = make_failure(errc::peer_lost, "the connection to host " + std::to_string(which) + " was lost");
-  for (rank_t r = which * what_.of_host; r < (which + 1) * what_.of_host; ++r) {
-    member& m = at_rank(r);
-    m.lost = m.shell_gone = true;
-    m.inbox.clear();
-    if (!std::exchange(m.finished, true)) ++finished_;
-    if (!breaks(mutant::host_lost_unsaid, 50))
-      post_to_membership(message_kind::down, of_monitor, [this, r, why] { membership_.lost(r, why, *this); });
-  }
+  for (rank_t r = which * what_.of_host; r < (which + 1) * what_.of_host; ++r) lose_rank(r, why);
+}
+
+/// It does and hears nothing any more, and the membership is told so.
+void simulation::world::lose_rank(rank_t rank, const failure_ptr& why) {
+  member& m = at_rank(rank);
+  if (membership_.dissolved() || std::exchange(m.lost, true)) return;
+  lost_ranks_ = true;
+  lost_with_ = why;
+  last_progress_ = now_;
+  m.shell_gone = true;
+  m.inbox.clear();
+  const bool last_thread = !std::exchange(m.finished, true) && ++finished_ == members_.size();
+  if (!breaks(mutant::host_lost_unsaid, 50))
+    post_to_membership(message_kind::down, of_monitor, [this, rank, why] { membership_.lost(rank, why, *this); });
+  if (what_.leave_late && last_thread) leave_all();
 }
 
 bool simulation::world::is_cut(int from, int to) const {
   const auto lost = [this](int end) { return end >= 0 && at_rank(end).lost; };
-  return lost_hosts_ && (lost(from) || lost(to));
+  return lost_ranks_ && (lost(from) || lost(to));
 }
 
 void simulation::world::abort() {

@@ -3,7 +3,8 @@
 // process has one, in memory that they share. Each process's NIC is woken by its doorbell, as its thread is, or looks now and then for nothing.
 //
 // What one process's NIC reads and writes of another one's memory must be the NIC's at that moment. The NIC process may be killed at any moment, or end
-// in order; the others see that later, each in its own time.
+// in order; the others see that later, each in its own time. So may a process with ranks, also in the middle of a posting; or it is stopped, counts as lost,
+// and goes on where it was unless somebody has ended it. Then its communicators end in the others: who performs for them lets go of what it has left behind.
 
 #include <algorithm>
 #include <functional>
@@ -44,16 +45,27 @@ public:
     return true;
   }
   std::string why_refused(rank_t) const override { return "nothing is refused"; }
-  bool has_ended(rank_t which) override { return is_lost(which); }
+  bool has_ended(rank_t which) override {
+    const nic& its = nic_of_process_of(which);
+    if (its.stopped && w_.breaks(mutant::stopped_taken_for_ended, 100)) return true;
+    return its.ended && (which == w_.what_.ranks_of_host() || !w_.breaks(mutant::home_end_unseen, 100));
+  }
+  /// One that was stopped counts as lost as soon as the membership says so.
   bool is_lost(rank_t which) const noexcept override {
-    return which == w_.what_.ranks_of_host() && w_.course_->nics.back().ended;
+    if (nic_of_process_of(which).ended) return true;
+    return which < w_.what_.ranks_of_host() && w_.membership_.is_lost(first_ + which);
   }
   void end(rank_t which) override {
-    w_.fault("process " + std::to_string(here_) + " ends the process of rank " + std::to_string(first_ + which) +
-             ", which has ended");
+    if (!nic_of_process_of(which).lost)
+      return w_.fault("process " + std::to_string(here_) + " ends the process of rank " +
+                      std::to_string(first_ + which) + ", which was not lost");
+    w_.end_process(w_.nic_of_rank(first_ + which));
   }
 
 private:
+  const nic& nic_of_process_of(rank_t rank) const noexcept {
+    return w_.course_->nics[static_cast<std::size_t>(w_.nic_of(w_.what_.host_of(first_), process_of(rank)))];
+  }
   int process_of(rank_t rank) const noexcept {
     return rank < w_.what_.ranks_of_host() ? w_.process_of(first_ + rank) : w_.what_.nic.processes;
   }
@@ -119,6 +131,8 @@ void simulation::world::add_between(int which) {
     on.between[static_cast<std::size_t>(p)] = std::make_unique<nic_between>(std::move(how));
     own.serves.push_back(on.between[static_cast<std::size_t>(p)].get());
   }
+  // A NIC process is invited by nobody who has ended.
+  if (const process_loss& x = what_.nic.loses; x.any() && nic_ended(nic_that_is_lost())) end_at_nicd(x.host, x.process);
 }
 
 /// A NIC that was rung for looks: soon, if it was woken; if it only was left something, perhaps, as it may not have fallen asleep yet.
@@ -143,6 +157,7 @@ bool simulation::world::serve_processes(nic& one) {
   one.rings = one.bell->rings();
   bool moved = false;
   const picoseconds time = std::chrono::nanoseconds{now_};
+  close_ended(one);
   for (nic_between* each : one.serves) moved = each->serve(*one.driver, time) || moved;
   if (now_ < one.next_care || std::ranges::none_of(one.serves, [](const auto* each) { return each->waits(); }))
     return moved;
@@ -151,6 +166,114 @@ bool simulation::world::serve_processes(nic& one) {
     if (each->waits()) each->look_after(clock());
   return moved;
 }
+
+/// Of communicators that have ended there, as a NIC's thread does.
+void simulation::world::close_ended(nic& one) {
+  std::erase_if(one.serves, [&](nic_between* each) {
+    if (!each->has_ended()) return false;
+    each->close(*one.driver, std::chrono::nanoseconds{now_});
+    return true;
+  });
+}
+
+/// The communicator ends in every process that lives; for a NIC process when all that it serves have left it.
+void simulation::world::end_views() {
+  for (int h = 0; h < what_.hosts(); ++h) {
+    const auto& between = hosts_[static_cast<std::size_t>(h)].between;
+    for (std::size_t p = 0; p < between.size(); ++p) {
+      const bool of_nicd = static_cast<int>(p) == what_.nic.processes;
+      if (between[p] == nullptr || nic_at(nic_of(h, static_cast<int>(p))).lost || (of_nicd && lost_ranks_)) continue;
+      ++in_flight_;
+      at(now_ + latency(of_process, static_cast<int>(p)), [this, one = between[p].get()] {
+        --in_flight_;
+        one->end();
+        hear_bells();
+      });
+    }
+  }
+}
+
+// -- a process that is lost ---------------------------------------------------------------------------------------------
+
+/// True: it has ended there.
+bool simulation::world::lost_in_posting(rank_t rank, process_loss::kind where) {
+  const process_loss& x = what_.nic.loses;
+  if (!x.any() || x.what != where || now_ < x.after_ns || nic_of_rank(rank) != nic_that_is_lost()) return false;
+  root().lose_process();
+  return true;
+}
+
+void simulation::world::lose_process() {
+  const process_loss& x = what_.nic.loses;
+  const int which = nic_that_is_lost();
+  nic& its = nic_at(which);
+  if (std::exchange(its.lost, true) || hosts_[static_cast<std::size_t>(x.host)].lost) return;
+  tell([&] {
+    return "process " + std::to_string(x.process) + " of host " + std::to_string(x.host) + " is " +
+           std::string{simulate::name(x.what)};
+  });
+  last_progress_ = now_;
+  its.stopped = x.what == process_loss::kind::stopped || x.what == process_loss::kind::at_work;
+  its.ended = !its.stopped;
+  lose_ranks_of_process(x.host, x.process,
+                        make_failure(errc::peer_lost, "process " + std::to_string(x.process) + " of host " +
+                                                          std::to_string(x.host) + " was lost"));
+  if (its.ended) return hear_of_end(x.host, x.process);
+  if (x.goes_on_after_ns >= 0) at(now_ + x.goes_on_after_ns, [this, which] { go_on_stopped(which); });
+}
+
+/// Those who wait for a rank's part in a split hear that it never comes.
+void simulation::world::lose_ranks_of_process(int host, int process, const failure_ptr& why) {
+  for (rank_t r = 0; r < what_.ranks; ++r) {
+    if (what_.host_of(r) != host || process_of(r) != process) continue;
+    lose_rank(r, why);
+    for (const caller_operation* o : at_rank(r).mine)
+      if (o->it->splits() && !o->over && !o->refused)
+        divisions_.give_up(o->key.epoch, r, [](world* part, rank_t place) { part->gives_up(place); });
+  }
+  for (const auto& part : parts_) part->lose_ranks_of_process(host, process, why);
+}
+
+/// The NIC process, whose connection to it has ended: to that all its communicators are over.
+void simulation::world::hear_of_end(int host, int process) {
+  if (!what_.nic.nicd) return;
+  ++in_flight_;
+  at(now_ + latency(first_nic, nic_of(host, process)), [this, host, process] {
+    --in_flight_;
+    if (breaks(mutant::process_end_unheard, 100)) return;
+    end_at_nicd(host, process);
+    hear_bells();
+  });
+}
+
+void simulation::world::end_at_nicd(int host, int process) {
+  const auto& between = hosts_[static_cast<std::size_t>(host)].between;
+  if (what_.nic.nicd && !between.empty() && between[static_cast<std::size_t>(process)] != nullptr)
+    between.back()->end();
+  for (const auto& part : parts_) part->end_at_nicd(host, process);
+}
+
+/// One that was stopped.
+void simulation::world::end_process(int which) {
+  nic& its = nic_at(which);
+  if (std::exchange(its.ended, true)) return;
+  tell([&] { return "process " + std::to_string(which % what_.nic.processes) + " is ended, which was stopped"; });
+  last_progress_ = now_;
+  its.stopped = false;
+  root().hear_of_end(which / what_.nic.processes, which % what_.nic.processes);
+}
+
+/// Its NIC's thread, in the middle of what it was doing.
+void simulation::world::go_on_stopped(int which) {
+  nic& its = nic_at(which);
+  if (!std::exchange(its.stopped, false)) return;
+  tell([&] { return "process " + std::to_string(which % what_.nic.processes) + " goes on"; });
+  last_progress_ = now_;
+  its.amid_turn = true;
+  wake_nic(which, now_);
+}
+
+// -- the NIC process ----------------------------------------------------------------------------------------------------
 
 void simulation::world::end_nicd() {
   nic& ends = course_->nics.back();

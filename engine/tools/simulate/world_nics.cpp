@@ -151,6 +151,7 @@ void simulation::world::add_nics() {
 
 void simulation::world::post_to_nic(rank_t rank, actors::nic_posting&& what) {
   member& m = at_rank(rank);
+  if (m.lost) return;  // in this turn
   const int on = what_.host_of(rank);
   if (!m.nic) m.nic = std::make_shared<nic_end>(*this, rank);
   what.communicator = name_at_nics_;
@@ -165,9 +166,11 @@ void simulation::world::post_to_nic(rank_t rank, actors::nic_posting&& what) {
   if (elsewhere != nullptr ? !elsewhere->post(m.nic, what) : !m.nic->words.post(what))
     throw error(errc::out_of_memory, "there is no room in its queue to the NIC");
   with_nic_.emplace(rank, epoch);
+  if (lost_in_posting(rank, process_loss::kind::uncounted)) return;
   if (elsewhere == nullptr) ring_nic(rank);
-  if (arrivals_at_nic(on).complete(epoch, what.posters()) && !breaks(mutant::nic_not_woken))
-    wake_nic(home_nic(on), now_ + latency(first_nic, on));
+  const bool is_last = arrivals_at_nic(on).complete(epoch, what.posters());
+  if (lost_in_posting(rank, process_loss::kind::unrung)) return;
+  if (is_last && !breaks(mutant::nic_not_woken)) wake_nic(home_nic(on), now_ + latency(first_nic, on));
   hear_bells();
   if (breaks(mutant::offloaded_early, 10))
     post_to_rank(message_kind::order, from_nic, rank,
@@ -175,7 +178,7 @@ void simulation::world::post_to_nic(rank_t rank, actors::nic_posting&& what) {
 }
 
 void simulation::world::recall_from_nic(rank_t rank, epoch_t epoch) {
-  if (breaks(mutant::drop_recall)) return;
+  if (at_rank(rank).lost || breaks(mutant::drop_recall)) return;
   nic_end& end = *at_rank(rank).nic;
   end.recalled.insert(epoch);
   if (actors::nic_between* const elsewhere = way_to_home(rank)) {
@@ -223,9 +226,10 @@ void simulation::world::nic_works(int which) {
   const int host_number = std::min(which / what_.nic.processes, what_.hosts() - 1);
   host& on = hosts_[static_cast<std::size_t>(host_number)];
   one.works_at = -1;
-  if (on.lost || one.ended) return;
+  if (on.lost || one.ended || one.stopped) return;
   nic_driver& driver = *one.driver;
   const picoseconds time = time_at_nic(now_);
+  if (std::exchange(one.amid_turn, false) && !driver.empty()) driver.turn(time);
   const auto rung = std::exchange(one.rung, {});
   bool moved = on.across != nullptr && which == home_nic(host_number) && on.across->serve(driver, time);
   moved = serve_processes(one) || moved;
@@ -235,6 +239,10 @@ void simulation::world::nic_works(int which) {
     moved = true;
   }
   if (!driver.empty()) moved = driver.turn(time) || moved;
+  if (const process_loss& x = what_.nic.loses; x.any() && x.what == process_loss::kind::at_work &&
+                                               which == nic_that_is_lost() && now_ >= x.after_ns &&
+                                               driver.under_way() > 0 && !one.lost)
+    return root().lose_process();
   hear_bells();
   if (moved) return wake_nic(which, now_ + 100 + static_cast<nanoseconds_t>(one.works.below(us)));
   if (const auto due = driver.nic().next_deadline(); due && driver.under_way() > 0)
@@ -246,7 +254,9 @@ void simulation::world::nic_works(int which) {
 }
 
 void simulation::world::post_between_nics(message_kind kind, int from, int to, std::function<void()> deliver) {
-  const auto lost = [this](int which) { return hosts_[static_cast<std::size_t>(which)].lost; };
+  const auto lost = [this](int which) {
+    return hosts_[static_cast<std::size_t>(which)].lost || nic_at(home_nic(which)).lost;
+  };
   if (lost(from)) return;
   const std::uint64_t number = links_[{first_nic - from, first_nic - to}].second;
   if (dice(what_.seed, {0xa2, static_cast<std::uint64_t>(from), static_cast<std::uint64_t>(to), number})
@@ -261,10 +271,15 @@ void simulation::world::post_between_nics(message_kind kind, int from, int to, s
 
 /// All is over: nothing is kept. Words about operations that a host has never posted go with the communicator.
 void simulation::world::check_nics() {
+  // One that was stopped ends some day, too.
+  if (const process_loss& x = what_.nic.loses;
+      x.any() && nic_at(nic_that_is_lost()).lost && !nic_ended(nic_that_is_lost()))
+    end_at_nicd(x.host, x.process);
   for (int which = 0; which < static_cast<int>(course_->nics.size()); ++which) {
     const int on = std::min(which / what_.nic.processes, what_.hosts() - 1);
     const host& there = hosts_[static_cast<std::size_t>(on)];
-    if (there.lost || nic_at(which).ended) continue;
+    if (there.lost || nic_at(which).ended || nic_at(which).lost) continue;
+    close_ended(nic_at(which));
     nic_driver& driver = *nic_at(which).driver;
     if (there.across && which == home_nic(on)) there.across->close(driver, time_at_nic(now_));
     const bool of_all = which == what_.hosts() * what_.nic.processes;

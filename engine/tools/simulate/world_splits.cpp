@@ -19,7 +19,7 @@ call simulation::world::said(const caller_operation& o) {
 failure_ptr simulation::world::conclude_split(caller_operation& o, epoch_t which, failure_ptr why) {
   if (course_->over) return why;
   if (why && !breaks(mutant::drop_gave_up))
-    divisions_.give_up(which, o.rank, [](world* part, rank_t place) { part->never_comes(place); });
+    divisions_.give_up(which, o.rank, [](world* part, rank_t place) { part->gives_up(place); });
   if (!why) take_place(o, which);
   split_over(o.rank);
   return why;
@@ -38,7 +38,7 @@ void simulation::world::take_place(caller_operation& o, epoch_t which) {
   world* const part = divisions_.take(
       number, color, members, [&] { return make_part(o, which, members); },
       [](const world* made) { return made->members_.size(); },
-      [](world* made, rank_t place) { made->never_comes(place); });
+      [](world* made, rank_t place) { made->gives_up(place); });
   if (part->in_whole_ != members) return fault(o.title() + ": another rank of its part has others in it");
   const auto place = static_cast<rank_t>(std::find(members.begin(), members.end(), o.rank) - members.begin());
   for (std::size_t i = 0; i < what_.items.size(); ++i)
@@ -80,6 +80,13 @@ void simulation::world::never_comes(rank_t rank) {
   m.steps.clear();
   finish(rank);
   leave(rank);
+}
+
+/// Its split has failed, or its process was lost before it was over.
+void simulation::world::gives_up(rank_t rank) {
+  const rank_t mine = in_whole_[static_cast<std::size_t>(rank)];
+  if (whole_->at_rank(mine).lost) return lose_rank(rank, whole_->lost_with_);
+  never_comes(rank);
 }
 
 void simulation::world::split_over(rank_t rank) {
