@@ -52,6 +52,7 @@ struct communicator_actors : std::enable_shared_from_this<communicator_actors> {
   fault_settings faults;
   std::shared_ptr<spdlog::logger> log;  ///< the engine's
   std::vector<int> machine_rank;        ///< rank of the communicator → rank of the machine's layout
+  rank_t first_on_card = 0;             ///< whose card's L2 operations use: the first that is at no host; 0 if all are
   std::vector<caf::actor> shells;       ///< the ranks'; for the membership, others ask shell()
   std::shared_ptr<card_tiers> card;     ///< null: no operation uses a modelled card's memory
   std::unique_ptr<rank_threads> threads;

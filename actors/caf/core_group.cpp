@@ -6,7 +6,10 @@
 //   flush                                for the engine, too; answered at once, since pieces that are elsewhere touch no memory of
 //                                        their asker until they come back here, and are dropped then
 //   region_order                         from a rank that sits here and lacks L0; answered when the MPE has answered
+// A host is one, too, for the ranks that sit there. Its L0 is its own: memory for staging, out of which PCIe is fed and into which it
+// delivers, as a system pins some of a host's memory for that.
 
+#include <memory>
 #include <optional>
 
 #include <caf/event_based_actor.hpp>
@@ -15,7 +18,10 @@
 #include "actors/caf/scheduler.hpp"
 #include "actors/elements/tier_keeper.hpp"
 #include "actors/elements/transfers_under_way.hpp"
+#include "memory/error.hpp"
 #include "memory/kernels/kernels.hpp"
+#include "memory/tiers/block_head.hpp"
+#include "memory/tiers/card_memory.hpp"
 
 namespace troupe::actors {
 
@@ -129,6 +135,16 @@ private:
   transfers_under_way<transfer_asker> under_way_;
 };
 
+/// Of a host. The bytes before the first whole page hold the head of the first block, as in card_memory.
+struct staging {
+  static constexpr std::size_t front = 4096;
+  explicit staging(std::size_t bytes)
+      : memory{front + bytes, false},
+        heap{memory.at + front - sizeof(detail::block_head), bytes, bytes, "the host's staging memory"} {}
+  detail::card_segment memory;
+  tier_heap heap;
+};
+
 class core_group final : public caf::event_based_actor {
 public:
   core_group(caf::actor_config& config, fabric& ways, element_id self)
@@ -164,12 +180,24 @@ private:
       return answer;
     }
     const machine_element here = ways_.hardware().at(self_);
+    if (here.kind == element_kind::host) {
+      has_l0(staging_memory(), m, answer);
+      return answer;
+    }
     ask(*this, ways_.mpe_of(here.server, here.card), caf::infinite, l0_order_message{here.index})
         .then([this, m, answer](const l0_message& got) mutable { has_l0(got, m, answer); },
               [this, answer](const caf::error&) mutable {
                 answer.deliver(region_message{nullptr, mpe_has_ended(ways_.hardware().at(self_))});
               });
     return answer;
+  }
+  l0_message staging_memory() const {
+    try {
+      const auto memory = std::make_shared<staging>(ways_.sizes().l0);
+      return {{memory, &memory->heap}, nullptr};
+    } catch (const error& e) {
+      return {nullptr, make_failure(e.code_value(), e.what())};
+    }
   }
   /// Several orders may have asked for it.
   void has_l0(const l0_message& got, const region_order_message& m, region_answer& answer) {

@@ -21,14 +21,9 @@ path_ptr fabric::path_between(int from, int to, int channel) {
   return result;
 }
 
-element_id fabric::core_group_id(int rank) const {
-  const coordinates at = machine_.ranks().of(rank);
-  return machine_.id_of({element_kind::dma, at.server, at.card, at.core_group, direction::out});
-}
-
 caf::actor fabric::core_group_of(int rank) {
   const std::lock_guard lock(mutex_);
-  return element_actor(core_group_id(rank));
+  return element_actor(machine_.memory_of(machine_.ranks().of(rank)));
 }
 
 caf::actor fabric::mpe_of(int server, int card) {
@@ -47,7 +42,8 @@ caf::actor fabric::element_actor(element_id id) {
   if (!found) {
     const lets_go_of_logger of_this_thread;
     switch (machine_.at(id).kind) {
-      case element_kind::dma: found = spawn_core_group(system_, *this, id); break;
+      case element_kind::dma:
+      case element_kind::host: found = spawn_core_group(system_, *this, id); break;
       case element_kind::nic: found = spawn_nic(system_, *this, id); break;
       default: found = spawn_ring_segment(system_, *this, id); break;
     }
@@ -72,7 +68,7 @@ failure_ptr fabric::obstacle(element_id which) const {
     if (!ended_.contains(which)) return nullptr;
   }
   const machine_element element = machine_.at(which);
-  if (element.kind == element_kind::dma) return core_group_has_ended(element);
+  if (element.kind == element_kind::dma || element.kind == element_kind::host) return core_group_has_ended(element);
   return make_failure(errc::actor_lost, machine_.to_string(element) + " has ended, which its data had to pass");
 }
 
@@ -82,7 +78,7 @@ failure_ptr fabric::obstacle(const path& way) const {
   return nullptr;
 }
 
-failure_ptr fabric::obstacle_at(int rank) const { return obstacle(core_group_id(rank)); }
+failure_ptr fabric::obstacle_at(int rank) const { return obstacle(machine_.memory_of(machine_.ranks().of(rank))); }
 
 void fabric::forward(transfer_message&& what) {
   if (what.at + 1 == what.way->hops.size()) {
@@ -141,6 +137,9 @@ failure_ptr mpe_has_ended(const machine_element& of) {
 }
 
 failure_ptr core_group_has_ended(const machine_element& of) {
+  if (of.kind == element_kind::host)
+    return make_failure(errc::actor_lost, "host " + std::to_string(of.server) +
+                                              " has ended, which owned its memory and what moves it over PCIe");
   return make_failure(errc::actor_lost, "core group " + std::to_string(of.server) + "." + std::to_string(of.card) +
                                             "." + std::to_string(of.index) +
                                             " has ended, which owned its L0 and its DMA engine");

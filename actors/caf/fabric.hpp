@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The elements of the machine as actors: core groups with their DMA engines, ring segments, links, NICs and the switch. A chunk passes
+// The elements of the machine as actors: core groups with their DMA engines, hosts, ring segments, links, PCIe, NICs and the switch. A chunk passes
 // them hop by hop, in the order that topology/machine/routes.hpp gives. Nothing passes the MPE of a card: it owns the memory.
 
 #include <atomic>
@@ -137,8 +137,9 @@ public:
         log_(std::move(log)),
         card_sizes_(cards) {}
 
-  /// Null: both ranks share a core group and hand over references directly.
+  /// Null: both ranks share a core group, or are at one host, and hand over references directly.
   path_ptr path_between(int from, int to, int channel);
+  /// Or the host, if the rank sits there.
   caf::actor core_group_of(int rank);
   caf::actor mpe_of(int server, int card);
 
@@ -171,12 +172,12 @@ public:
   /// Null, and an entry in the log, when there is none.
   std::shared_ptr<scratch_block> buffer(std::size_t bytes) override;
   const machine& hardware() const { return machine_; }
+  const card_sizes& sizes() const { return card_sizes_; }
   /// Ends all elements.
   void close();
 
 private:
   caf::actor element_actor(element_id id);
-  element_id core_group_id(int rank) const;
   failure_ptr obstacle(element_id which) const;
   void count(element_id element, std::size_t bytes);
 
@@ -207,13 +208,14 @@ private:
 class tier_keeper;
 /// What the owner of a tier answers.
 region_message granted(tier_keeper& by, const region_order_message& what);
-/// Why there is no L2, or L0, any more. @param of the core group, or any of the card
+/// Why there is no L2, or L0, any more. @param of the core group or host, or any of the card
 failure_ptr mpe_has_ended(const machine_element& of);
 failure_ptr core_group_has_ended(const machine_element& of);
 
 /// A core group: L0, and the DMA engine, which reads the sender's memory into a buffer that travels (out), hands what arrives to
 /// the channel (in), and performs dma_get and dma_put, also for other core groups that read or write its share of L2. One
-/// request after the other, as the engine is shared by everything on its core group.
+/// request after the other, as the engine is shared by everything on its core group. A host is the same for its own memory; in the
+/// place of L0 it has a staging memory of that size, from which PCIe is fed.
 caf::actor spawn_core_group(caf::actor_system& system, fabric& ways, element_id self);
 /// The management core of the card that `of` is on, which has so many core groups.
 caf::actor spawn_mpe(caf::actor_system& system, const card_sizes& sizes, int core_groups, machine_element of);
@@ -229,7 +231,7 @@ void after_transfers(Self& self, const communicator_actors& members, rank_t rank
             [callback](const caf::error&) mutable { callback(); });  // an engine that is gone refers to nothing either
 }
 
-/// One direction of a ring-bus segment, a card link, or the switch: passes on in order.
+/// One direction of a ring-bus segment, a card link, PCIe, or the switch: passes on in order.
 caf::actor spawn_ring_segment(caf::actor_system& system, fabric& ways, element_id self);
 /// One port of a server: cuts what leaves into packets, and puts together what arrives.
 caf::actor spawn_nic(caf::actor_system& system, fabric& ways, element_id self);

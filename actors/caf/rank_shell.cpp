@@ -256,8 +256,9 @@ private:
     why = members_.ways->obstacle_at(place(rank_));
     if (!why && touches_l2(i))
       for (const shared_piece& piece : shared_pieces(code, i)) {
-        if (!why) why = obstacle_to(piece.home, channel);
-        if (!why) why = obstacle_from(piece.home, channel);
+        const rank_t home = holder(piece.home);
+        if (!why) why = obstacle_to(home, channel);
+        if (!why) why = obstacle_from(home, channel);
       }
     return why;
   }
@@ -277,11 +278,16 @@ private:
   std::vector<l2_access> accesses(int channel, const shared_transfer& what) {
     std::vector<l2_access> pieces;
     const bool reads = what.what.kind == step_kind::dma_get;
-    for (const shared_piece& piece : shared_pieces(what.code, what.what))
+    for (const shared_piece& piece : shared_pieces(what.code, what.what)) {
+      const rank_t home = holder(piece.home);
       pieces.push_back({reads, what.target + piece.begin, what.source + piece.begin, piece.bytes,
-                        path_to(piece.home, channel), path_from(piece.home, channel), what.keep});
+                        path_to(home, channel), path_from(home, channel), what.keep});
+    }
     return pieces;
   }
+  /// The rank in whose core group's memory the share of L2 lies that is called `home`'s.
+  rank_t holder(rank_t home) const { return at_host(home) ? members_.first_on_card : home; }
+  bool at_host(rank_t rank) const { return members_.ways->hardware().ranks().of(place(rank)).host; }
 
   template <class Message>
   void tell(Message&& what) {
@@ -366,13 +372,14 @@ private:
   void ask_room(const ask_room_message& m) {
     const bool shared = m.of == card_tiers::shared;
     const fabric& ways = *members_->ways;
-    const int place = members_->machine_rank[static_cast<std::size_t>(shared ? 0 : rank_)];
+    const int place = members_->machine_rank[static_cast<std::size_t>(shared ? members_->first_on_card : rank_)];
     const coordinates at = ways.hardware().ranks().of(place);
     ask(*this, shared ? members_->ways->mpe_of(at.server, at.card) : members_->ways->core_group_of(place),
         caf::infinite, region_order_message{members_->card, m.of, m.bytes})
         .then([this, m](region_message& got) { tell_of_room(m, std::move(got)); },
               [this, m, shared, at](const caf::error&) {
-                const machine_element owner{element_kind::dma, at.server, at.card, at.core_group};
+                const machine& on = members_->ways->hardware();
+                const machine_element owner = on.at(on.memory_of(at));
                 tell_of_room(m, {nullptr, shared ? mpe_has_ended(owner) : core_group_has_ended(owner)});
               });
   }

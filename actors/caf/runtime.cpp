@@ -211,6 +211,13 @@ runtime::make_actors(std::string name, int ranks, int channels, bool boards, std
   members->machine_rank = std::move(machine_ranks);
   if (members->machine_rank.empty())
     for (int r = 0; r < ranks; ++r) members->machine_rank.push_back(r);
+  if (members->ways != nullptr) {
+    const layout& places = members->ways->hardware().ranks();
+    while (members->first_on_card < ranks &&
+           places.of(members->machine_rank[static_cast<std::size_t>(members->first_on_card)]).host)
+      ++members->first_on_card;
+    if (members->first_on_card == ranks) members->first_on_card = 0;
+  }
   rank_table_options table;
   table.communicator = members->name;
   table.ranks = ranks;

@@ -43,7 +43,7 @@ public:
   // -- ranks --
   /// Of the L0 of the rank's core group. Null: the communicator has no such block, and has to ask. Throws what lose() was told.
   region l0(rank_t rank, std::size_t bytes) { return take(rank, bytes); }
-  /// The same of the L2 of the card that the communicator's first rank sits on.
+  /// The same of the L2 of the card that the communicator's first rank sits on, of those at no host.
   region l2(std::size_t bytes) { return take(shared, bytes); }
 
   // -- owners of tiers --

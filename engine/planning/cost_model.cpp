@@ -58,9 +58,9 @@ public:
       const auto number = static_cast<std::int32_t>(numbers_.size());
       const std::int32_t element = numbers_.try_emplace(static_cast<std::uint64_t>(h.id), number).first;
       const bool arrives = h.kind == element_kind::nic && h.way == direction::in;
-      const bool leaves_memory = h.kind == element_kind::dma && h.way == direction::out;
-      list.push_back(
-          {static_cast<std::uint32_t>(element), leaves_memory || arrives, left && h.kind != element_kind::dma});
+      const bool at_memory = h.kind == element_kind::dma || h.kind == element_kind::host;
+      const bool leaves_memory = at_memory && h.way == direction::out;
+      list.push_back({static_cast<std::uint32_t>(element), leaves_memory || arrives, left && !at_memory});
       left = left || h.kind == element_kind::nic;
     }
   }

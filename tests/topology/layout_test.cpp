@@ -29,7 +29,16 @@ errc code_of(const std::function<void()>& call) {
 
 layout random_layout(std::mt19937_64& random) {
   const auto up_to = [&](int n) { return std::uniform_int_distribution<int>(1, n)(random); };
-  switch (up_to(6)) {
+  switch (up_to(8)) {
+    case 7: {
+      const layout some = random_layout(random);
+      return some.has_hosts() ? some : some.with_hosts();
+    }
+    case 8: {  // ranks at hosts anywhere in the list, servers with nothing else
+      std::vector<coordinates> places;
+      for (int n = up_to(12); n > 0; --n) places.push_back({up_to(3) - 1, up_to(3) - 1, up_to(3) - 1, up_to(3) == 1});
+      return layout::placed(places);
+    }
     case 5: {  // groups of groups of servers
       std::vector<int> extents;
       for (int levels = 3 + up_to(3); levels > 0; --levels) extents.push_back(up_to(3));
@@ -137,6 +146,7 @@ TEST_CASE("texts are read, and refused with what would be right") {
   CHECK(layout::parse("8") == layout::flat(8));
   CHECK(layout::parse("4+3x2").size() == 14);
   CHECK(layout::parse("1.0.0,0.0.1,0.0.0").of(0) == coordinates{1, 0, 0});
+  CHECK(layout::parse("0.0.0,0.0.1,0.host") == layout::parse("1x1x2+host"));
   for (const char* bad : {"",
                           "x",
                           "2x",
@@ -160,6 +170,11 @@ TEST_CASE("texts are read, and refused with what would be right") {
                           "4+3x1x1x1x1x1x1x1",
                           "0.0.0.0.0.0.0.0.0",
                           "0.0.0,0.0.0.0",
+                          "host",
+                          "+host",
+                          "0.host.0",
+                          "1x4+hosts",
+                          "0.0.0,0.host+host",
                           "2x4+3x8x1",
                           "256x256x256x2",
                           "16777216x2x1x1",
@@ -185,6 +200,34 @@ TEST_CASE("texts are read, and refused with what would be right") {
   CHECK(code_of([] { (void)layout::spread(3, 4); }) == errc::bad_config);
   CHECK(code_of([] { (void)layout::placed({}); }) == errc::bad_config);
   CHECK(code_of([] { (void)layout::ragged({}); }) == errc::bad_config);
+}
+
+TEST_CASE("hosts: the last ranks, one behind the cards of each server") {
+  const layout l = layout::parse("2x1x4+host:between");
+  CHECK(l.size() == 10);
+  CHECK(l.has_hosts());
+  CHECK(l.reduces_between());
+  for (int r = 0; r < 8; ++r) CHECK(l.of(r) == layout::grid(2, 1, 4).of(r));
+  CHECK(l.of(8) == coordinates{0, 1, 0, true});
+  CHECK(l.of(9) == coordinates{1, 1, 0, true});
+  CHECK(l.ranks_of_server(1) == std::vector<int>{4, 5, 6, 7, 9});
+  CHECK(l.uniform());
+  CHECK(l.to_string() == "2x1x4+host:between");
+  CHECK(layout::parse("4+3+host").of(7) == coordinates{0, 4, 0, true});
+  CHECK(layout::parse("4+3+host").of(8) == coordinates{1, 3, 0, true});
+  CHECK(layout::parse("8+host").to_string() == "8+host");
+  CHECK(layout::parse("2x2x1x2+host").to_string() == "2x2x1x2+host");
+  CHECK(layout::parse("0.host,0.0.1").to_string() == "0.host,0.0.1");
+  CHECK(layout::parse("1.0.host,0.0.0.0").of(0).host);
+  CHECK_FALSE(layout::grid(1, 1, 4).has_hosts());
+  // A part of them: a host is behind the cards that are left.
+  const layout part = layout::parse("1x2x2+host").subset(std::vector{4, 1});
+  CHECK(part.of(0) == coordinates{0, 1, 0, true});
+  CHECK(part.of(1) == coordinates{0, 0, 0});
+  CHECK(layout::parse("1x2x2+host").subset(std::vector{4}).of(0) == coordinates{0, 0, 0, true});
+  layout moved = layout::parse("1x1x4+host");
+  moved.placement[4].card = 0;
+  CHECK(code_of([&] { moved.validate(); }) == errc::bad_config);
 }
 
 TEST_CASE("servers in groups, from the outside in") {

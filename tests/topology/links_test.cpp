@@ -63,4 +63,5 @@ TEST_CASE("elements belong to link classes") {
   CHECK(link_class_of(element_kind::ring_segment) == link_class::ring_bus);
   CHECK(link_class_of(element_kind::nic) == link_class::nic);
   CHECK(link_class_of(element_kind::network_switch) == link_class::switch_fabric);
+  CHECK(link_class_of(element_kind::pcie) == link_class::pcie);
 }

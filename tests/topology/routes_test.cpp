@@ -27,11 +27,13 @@ std::string text(const machine& m, int from, int to, int channel = 0) {
 struct walker {
   const machine& on;
   coordinates at;
+  int to;
   enum { in_memory, at_dma, at_nic, at_remote, arrived } state = in_memory;
 
   void step(const hop& h) {
     const machine_element same{h.kind, h.server, h.card, h.index,
-                               h.kind == element_kind::ring_segment ? h.way : direction::out};
+                               h.kind == element_kind::ring_segment || h.kind == element_kind::pcie ? h.way
+                                                                                                    : direction::out};
     REQUIRE(on.at(h.id) == same);
     switch (h.kind) {
       case element_kind::dma:
@@ -71,6 +73,29 @@ struct walker {
         state = h.way == direction::out ? at_nic : at_remote;
         return;
       case element_kind::network_switch: REQUIRE(state == at_nic); return;
+      case element_kind::host:
+        if (state == in_memory) {
+          REQUIRE(h.way == direction::out);
+          REQUIRE(at.host);
+          REQUIRE(h.server == at.server);
+          state = at_dma;
+        } else {
+          REQUIRE(h.way == direction::in);
+          REQUIRE(state == at_remote);
+          REQUIRE(h.server == at.server);
+          at = on.ranks().of(to);
+          REQUIRE(at.host);
+          state = arrived;
+        }
+        return;
+      case element_kind::pcie:
+        REQUIRE(state == at_dma);
+        REQUIRE(h.server == at.server);
+        REQUIRE(at.host == (h.way == direction::in));
+        if (!at.host) REQUIRE(h.card == at.card);
+        at = {h.server, h.card, 0};
+        state = at_remote;
+        return;
     }
   }
 };
@@ -80,7 +105,7 @@ void check_route(const machine& m, int from, int to, int channel) {
   const route way = route_between(m, from, to, channel);
   CHECK(way.is_direct() == (a == b));
   if (way.is_direct()) return;
-  walker w{m, a};
+  walker w{m, a, to};
   for (const hop& h : way.hops) w.step(h);
   CHECK(w.state == walker::arrived);
   CHECK(w.at == b);
@@ -88,8 +113,11 @@ void check_route(const machine& m, int from, int to, int channel) {
     return std::count_if(way.hops.begin(), way.hops.end(), [&](const hop& h) { return h.kind == kind; });
   };
   const bool same_server = a.server == b.server, same_card = same_server && a.card == b.card;
-  CHECK(count(element_kind::dma) == 2);
-  CHECK(count(element_kind::card_link) == (same_server && !same_card ? 1 : 0));
+  const bool pcie = same_server && (a.host || b.host);
+  CHECK(count(element_kind::dma) == (a.host ? 0 : 1) + (b.host ? 0 : 1));
+  CHECK(count(element_kind::host) == (a.host ? 1 : 0) + (b.host ? 1 : 0));
+  CHECK(count(element_kind::pcie) == (pcie ? 1 : 0));
+  CHECK(count(element_kind::card_link) == (same_server && !same_card && !pcie ? 1 : 0));
   CHECK(count(element_kind::nic) == (same_server ? 0 : 2));
   CHECK(count(element_kind::network_switch) == (!same_server && m.options().has_switch ? 1 : 0));
   const int groups = m.ranks().core_groups, apart = std::abs(a.core_group - b.core_group);
@@ -110,6 +138,17 @@ TEST_CASE("routes read as the way a chunk takes") {
   CHECK(text(m, 1, 9) == "rank 1 → dma 0.0.1 → nic 0:0 → switch → nic 1:0 → dma 1.0.1 → rank 9");
   const machine direct(layout::grid(2, 1, 1), {.nic_ports = 1, .has_switch = false});
   CHECK(text(direct, 1, 0) == "rank 1 → dma 1.0.0 → nic 1:0 → nic 0:0 → dma 0.0.0 → rank 0");
+}
+
+TEST_CASE("a host's way to its cards is PCIe, one link a card") {
+  const machine m(layout::parse("2x2x4+host"));
+  CHECK(text(m, 16, 5) == "rank 16 → host 0 → pcie 0.1 down → dma 0.1.1 → rank 5");
+  CHECK(text(m, 5, 16) == "rank 5 → dma 0.1.1 → pcie 0.1 up → host 0 → rank 16");
+  CHECK(text(m, 17, 0) == "rank 17 → host 1 → nic 1:0 → switch → nic 0:0 → dma 0.0.0 → rank 0");
+  CHECK(text(m, 16, 17) == "rank 16 → host 0 → nic 0:0 → switch → nic 1:0 → host 1 → rank 17");
+  CHECK(text(m, 1, 2) == text(machine(layout::grid(2, 2, 4)), 1, 2));
+  CHECK(machine(layout::grid(2, 2, 4)).count_of(element_kind::pcie) == 0);
+  CHECK(code_of([] { (void)machine(layout::grid(1, 1, 4)).id_of({element_kind::host}); }) == errc::invalid_argument);
 }
 
 TEST_CASE("rings of one and two core groups") {
@@ -147,7 +186,9 @@ TEST_CASE("property: element ids are dense and name one element each") {
   CAPTURE(seed());
   for (int round = 0; round < 60; ++round) {
     const auto up_to = [&](int n) { return std::uniform_int_distribution<int>(1, n)(random); };
-    const machine m(layout::grid(up_to(4), up_to(5), up_to(5)), {.nic_ports = up_to(3), .has_switch = up_to(2) == 1});
+    layout places = layout::grid(up_to(4), up_to(5), up_to(5));
+    if (round % 2 == 1) places = places.with_hosts();
+    const machine m(places, {.nic_ports = up_to(3), .has_switch = up_to(2) == 1});
     const std::string of = m.ranks().to_string();
     CAPTURE(of);
     std::set<std::string> names;
@@ -176,6 +217,7 @@ TEST_CASE("property: every route starts at one rank's memory and ends at the oth
       for (int n = up_to(14); n > 0; --n) places.push_back({up_to(3) - 1, up_to(3) - 1, up_to(7) - 1});
       l = layout::placed(places);
     }
+    if (round % 4 == 3) l = l.with_hosts();
     const std::string of = l.to_string();
     CAPTURE(of);
     const machine m(l, {.nic_ports = up_to(3), .has_switch = round % 2 == 0});

@@ -10,6 +10,8 @@
 #include <iterator>
 #include <map>
 #include <numeric>
+#include <optional>
+#include <set>
 #include <tuple>
 #include <utility>
 
@@ -50,6 +52,8 @@ void need_positive(int value, const char* name) {
 std::string text_of(const coordinates& at) {
   return std::to_string(at.server) + '.' + std::to_string(at.card) + '.' + std::to_string(at.core_group);
 }
+
+constexpr std::string_view host_word = "host";
 
 int parse_number(std::string_view token, std::string_view whole, int lowest) {
   int value = 0;
@@ -171,10 +175,14 @@ layout with_groups(const std::vector<int>& top, std::span<const int> extents) {
 layout parse_places(std::string_view text) {
   std::vector<std::vector<int>> paths;
   for (auto token : split(text, ',')) {
-    paths.push_back(parse_numbers(token, '.', text, 0));
+    const auto last = token.rfind('.');
+    const bool at_host = last != std::string_view::npos && token.substr(last + 1) == host_word;
+    paths.push_back(parse_numbers(at_host ? token.substr(0, last) : token, '.', text, 0));
+    if (at_host) paths.back().insert(paths.back().end(), {layout::at_host, 0});
     if (paths.back().size() < inner_levels)
-      bad_config("'" + std::string(token) + "' in '" + std::string(text) +
-                 "' must be server.card.core_group, or the same with the numbers of its groups in front");
+      bad_config(
+          "'" + std::string(token) + "' in '" + std::string(text) +
+          "' must be server.card.core_group or server.host, or the same with the numbers of its groups in front");
     if (paths.back().size() > static_cast<std::size_t>(layout::most_levels))
       too_deep("'" + std::string(token) + "' in '" + std::string(text) + "' has " +
                std::to_string(paths.back().size()));
@@ -288,8 +296,22 @@ layout layout::spread(int ranks, int servers, int core_groups) {
   return placed(std::move(places));
 }
 
+namespace {
+/// Puts ranks at hosts behind the cards of their servers.
+void place_hosts(std::vector<coordinates>& places) {
+  if (std::none_of(places.begin(), places.end(), [](const coordinates& at) { return at.host; })) return;
+  std::map<int, int> cards;  // by server
+  for (const coordinates& at : places)
+    if (!at.host)
+      cards[at.server] = std::max(cards[at.server], std::min<int>(at.card, max_ranks) + 1);  // refused beyond
+  for (coordinates& at : places)
+    if (at.host) at = {at.server, cards[at.server], 0, true};
+}
+}  // namespace
+
 layout layout::placed(std::vector<coordinates> places) {
   if (places.empty()) bad_config("the placement names no rank");
+  place_hosts(places);
   layout result;
   for (std::size_t r = 0; r < places.size(); ++r) {
     const auto& at = places[r];
@@ -341,10 +363,29 @@ layout layout::placed_in_groups(const std::vector<std::vector<int>>& paths) {
   places.reserve(paths.size());
   for (const auto& path : paths)
     places.push_back({first[{path.begin(), path.begin() + static_cast<std::ptrdiff_t>(groups)}] + path[groups],
-                      path[groups + 1], path[groups + 2]});
+                      path[groups + 1] == at_host ? 0 : path[groups + 1], path[groups + 2],
+                      path[groups + 1] == at_host});
   layout made = layout::placed(std::move(places));
   made.outer = std::move(outer);
   drop_idle_levels(made);
+  made.validate();
+  return made;
+}
+
+layout layout::with_hosts() const {
+  if (has_hosts()) bad_config("'" + to_string() + "' has ranks at hosts already");
+  layout made = *this;
+  if (is_grid()) {
+    made.placement.clear();
+    for (int r = 0; r < size(); ++r) made.placement.push_back(of(r));
+  }
+  std::set<int> used;
+  for (const coordinates& at : made.placement) used.insert(at.server);
+  for (const int server : used) made.placement.push_back({server, 0, 0, true});
+  place_hosts(made.placement);
+  for (const coordinates& at : made.placement) made.cards = std::max(made.cards, at.card + 1);
+  made.ranks_per_core_group = 1;
+  made.homes.clear();
   made.validate();
   return made;
 }
@@ -390,7 +431,12 @@ fabric_reduction layout::reduction_of(std::string_view text) {
 }
 
 layout layout::parse(std::string_view text) {
-  layout made = parse_ranks(text.substr(0, text.find(':')));
+  std::string_view ranks = text.substr(0, text.find(':'));
+  constexpr std::string_view and_hosts = "+host";
+  const bool hosts = ranks.ends_with(and_hosts);
+  if (hosts) ranks.remove_suffix(and_hosts.size());
+  layout made = parse_ranks(ranks);
+  if (hosts) made = made.with_hosts();
   made.reduces = reduction_of(text);
   return made;
 }
@@ -415,6 +461,12 @@ void layout::validate() const {
       bad_config("rank " + std::to_string(r) + " is placed at " + text_of(at) + ", outside " + std::to_string(servers) +
                  "x" + std::to_string(cards) + "x" + std::to_string(core_groups));
   }
+  if (!has_hosts()) return;
+  std::vector<coordinates> places = placement;
+  place_hosts(places);
+  for (std::size_t r = 0; r < placement.size(); ++r)
+    if (places[r] != placement[r])
+      bad_config("rank " + std::to_string(r) + " is at a host, whose place is not behind the cards of its server");
 }
 
 // -- whole layout ------------------------------------------------------------------------------------------------
@@ -432,6 +484,10 @@ int layout::server_count() const {
 bool layout::is_flat() const noexcept {
   if (placement.empty()) return product({servers, cards, core_groups}) <= 1;
   return std::all_of(placement.begin(), placement.end(), [&](const coordinates& at) { return at == placement[0]; });
+}
+
+bool layout::has_hosts() const noexcept {
+  return std::any_of(placement.begin(), placement.end(), [](const coordinates& at) { return at.host; });
 }
 
 bool layout::uniform() const {
@@ -568,6 +624,7 @@ layout of_used(const layout& whole, std::span<const int> members) {
       renamed.push_back({last.server + 1, 0, 0});
     else if (used[i].card != used[i - 1].card) renamed.push_back({last.server, last.card + 1, 0});
     else renamed.push_back({last.server, last.card, last.core_group + 1});
+    renamed.back().host = used[i].host;
   }
   for (auto& at : places)
     at = renamed[static_cast<std::size_t>(std::lower_bound(used.begin(), used.end(), at) - used.begin())];
@@ -607,9 +664,27 @@ std::string text_of_groups(const std::vector<std::vector<int>>& children, int se
 }
 }  // namespace
 
+namespace {
+/// What with_hosts() makes this layout of; nothing if it is none of those.
+std::optional<layout> without_hosts(const layout& l) {
+  const auto first =
+      std::find_if(l.placement.begin(), l.placement.end(), [](const coordinates& at) { return at.host; });
+  if (first == l.placement.end() || first == l.placement.begin()) return std::nullopt;
+  layout base = layout::placed({l.placement.begin(), first});
+  if (base.servers != l.servers) return std::nullopt;
+  base.outer = l.outer;
+  base.reduces = l.reduces;
+  return base.with_hosts().placement == l.placement ? std::optional{base} : std::nullopt;
+}
+}  // namespace
+
 std::string layout::to_string() const {
   constexpr const char* which[] = {"", ":inside", ":between", ":both"};
   const std::string reducing = which[static_cast<unsigned>(reduces) & 3u];
+  if (std::optional<layout> base = without_hosts(*this)) {
+    base->reduces = fabric_reduction::none;
+    return base->to_string() + "+host" + reducing;
+  }
   if (is_grid() && product({servers, cards, core_groups}) == 1) return std::to_string(size()) + reducing;
   const auto children = children_of_groups(*this);
   const std::string inner = 'x' + std::to_string(cards) + 'x' + std::to_string(core_groups) + reducing;
@@ -620,7 +695,7 @@ std::string layout::to_string() const {
     const coordinates at = of(r);
     text += r == 0 ? "" : ",";
     for (int number : path_of_server(*this, children, at.server)) text += std::to_string(number) + '.';
-    text += std::to_string(at.card) + '.' + std::to_string(at.core_group);
+    text += at.host ? std::string{host_word} : std::to_string(at.card) + '.' + std::to_string(at.core_group);
   }
   return text + reducing;
 }

@@ -17,6 +17,9 @@ struct coordinates {
   int server = 0;
   int card = 0;
   int core_group = 0;
+  /// On no card but at the server's host, in whose memory its buffers are. Its `card` is one more than the server's last one that holds a rank,
+  /// so that who knows nothing of hosts sees one more card there; its `core_group` is 0.
+  bool host = false;
 
   friend constexpr auto operator<=>(const coordinates&, const coordinates&) = default;
 };
@@ -48,6 +51,7 @@ enum class fabric_reduction : std::uint8_t {
 ///    rank = ((server·cards + card)·core_groups + core_group)·ranks_per_core_group + slot;
 ///  - with `placement`, rank r sits at placement[r], inside the extents; several ranks may share a core group, and
 ///    places may stay empty, so 7 ranks on 2 servers (4 + 3) need no special case;
+///  - ranks at a host are in a placement, all of a server in one place, behind its cards;
 ///  - servers are numbered through all groups; a group is a run of neighbouring servers, and each level of `outer` splits all servers
 ///    into such runs, finer than the level before. There are at most `most_levels` levels, servers, cards and core groups among them.
 ///
@@ -83,16 +87,20 @@ struct TROUPE_API layout {
   /// `ranks` ranks over `servers` servers as evenly as possible (the first ones get one more), filling cards of
   /// `core_groups` core groups. @pre servers <= ranks, else bad_config.
   static layout spread(int ranks, int servers, int core_groups = 1);
-  /// An explicit list: rank r sits at places[r]. Extents are the largest coordinate + 1.
+  /// An explicit list: rank r sits at places[r]. Extents are the largest coordinate + 1. Of a rank at a host only the server counts.
   static layout placed(std::vector<coordinates> places);
-  /// The same in groups: a path a rank, its groups from the outside in, then server, card and core group. Each number counts in the group
+  /// The same in groups: a path a rank, its groups from the outside in, then server, card (or `at_host`) and core group. Each number counts in the group
   /// around it, and groups are numbered without gaps. @pre all paths are equally long, 3 to `most_levels` numbers, else bad_config.
+  static constexpr int at_host = -1;
   static layout placed_in_groups(const std::vector<std::vector<int>>& paths);
+  /// The same ranks, and behind them one at the host of each server that holds any, in the order of the servers.
+  /// @throws error(bad_config) if there is a rank at a host already
+  layout with_hosts() const;
   /// "8" (flat) · "2x4" (servers × cards) · "2x4x4" (servers × cards × core groups) · "2x4x8x1" (pods × servers × cards × core
   /// groups; further levels in front) · "4+3" (cards per server) · "4+3x4" (cards per server, × core groups) · "4+3x8x1" (servers per
   /// pod, × cards × core groups; further levels behind the sum) · "0.0.0,0.0.1,1.0.0" (server.card.core_group of every rank;
-  /// with groups in front, each number counting in its group, "0.1.0.0,1.0.0.0"). Behind any of them which switches reduce:
-  /// "2x8:inside" · "2x8:between" · "2x8:both".
+  /// with groups in front, each number counting in its group, "0.1.0.0,1.0.0.0"; "0.host" for a rank at a host). Behind any of them
+  /// "+host", a rank more at each server's host (with_hosts()), and which switches reduce: "2x8:inside" · "2x8:between" · "2x8:both".
   static layout parse(std::string_view text);
   /// No places, or nothing but which switches reduce: ":inside", of ranks whose places something else says.
   static bool leaves_places_open(std::string_view text) { return text.empty() || text.front() == ':'; }
@@ -109,6 +117,7 @@ struct TROUPE_API layout {
   bool is_flat() const noexcept;  // all ranks share one core group: no hierarchy to exploit
   bool uniform() const;           // every server that holds ranks holds the same number of them
   bool is_grid() const noexcept { return placement.empty(); }
+  bool has_hosts() const noexcept;  // some rank sits at a host; O(size) with a placement
   bool reduces_inside() const noexcept { return (static_cast<unsigned>(reduces) & 1u) != 0; }
   bool reduces_between() const noexcept { return (static_cast<unsigned>(reduces) & 2u) != 0; }
   /// Levels of groups above the servers.

@@ -24,7 +24,8 @@ std::string joined(int a, const char* separator, int b) { return std::to_string(
 }  // namespace
 
 std::string_view name(element_kind kind) noexcept {
-  constexpr std::array<std::string_view, element_kind_count> names{"dma", "ring segment", "card link", "nic", "switch"};
+  constexpr std::array<std::string_view, element_kind_count> names{"dma",    "ring segment", "card link", "nic",
+                                                                   "switch", "host",         "pcie"};
   return index_of(kind) < names.size() ? names[index_of(kind)] : "unknown element";
 }
 
@@ -35,6 +36,8 @@ link_class link_class_of(element_kind kind) noexcept {
     case element_kind::card_link: return link_class::card_link;
     case element_kind::nic: return link_class::nic;
     case element_kind::network_switch: return link_class::switch_fabric;
+    case element_kind::host: return link_class::host_memory;
+    case element_kind::pcie: return link_class::pcie;
   }
   return link_class::core_group_memory;
 }
@@ -50,11 +53,12 @@ machine::machine(layout ranks, machine_options options) : layout_(std::move(rank
   core_groups_ = static_cast<std::size_t>(layout_.core_groups);
   ports_ = static_cast<std::size_t>(options_.nic_ports);
   segments_ = segments_of_ring(layout_.core_groups);
+  const bool hosts = layout_.has_hosts();
   const std::size_t counts[element_kind_count] = {
       servers_ * cards_ * core_groups_, servers_ * cards_ * static_cast<std::size_t>(segments_) * 2,
       servers_ * cards_ * (cards_ - 1), servers_ * ports_,
-      options_.has_switch ? 1u : 0u,
-  };
+      options_.has_switch ? 1u : 0u,    hosts ? servers_ : 0,
+      hosts ? servers_ * cards_ * 2 : 0};
   for (std::size_t k = 0; k < element_kind_count; ++k) first_[k + 1] = first_[k] + counts[k];
 }
 
@@ -92,6 +96,12 @@ element_id machine::id_of(const machine_element& what) const {
     case element_kind::network_switch:
       if (options_.has_switch) return first;
       break;
+    case element_kind::host:
+      if (below(what.server, servers_) && count_of(what.kind) > 0) return first + static_cast<std::size_t>(what.server);
+      break;
+    case element_kind::pcie:
+      if (on_card && count_of(what.kind) > 0) return first + card() * 2 + (what.way == direction::in ? 1 : 0);
+      break;
   }
   throw error(errc::invalid_argument, "machine: no " + std::string(name(what.kind)) + " with server " +
                                           std::to_string(what.server) + ", card " + std::to_string(what.card) +
@@ -126,11 +136,18 @@ machine_element machine::at(element_id id) const {
       result.server = static_cast<int>(rest);
       return result;
     case element_kind::network_switch: return result;
+    case element_kind::host: result.server = static_cast<int>(rest); return result;
+    case element_kind::pcie: result.way = take(2) == 0 ? direction::out : direction::in; break;
   }
   result.card = take(cards_);
   result.server = static_cast<int>(rest);
   if (result.kind == element_kind::card_link && result.index >= result.card) ++result.index;
   return result;
+}
+
+element_id machine::memory_of(const coordinates& place) const {
+  if (place.host) return id_of({element_kind::host, place.server});
+  return id_of({element_kind::dma, place.server, place.card, place.core_group});
 }
 
 std::string machine::to_string(const machine_element& what) const {
@@ -146,6 +163,9 @@ std::string machine::to_string(const machine_element& what) const {
       return "link " + std::to_string(what.server) + ":" + joined(what.card, "→", what.index);
     case element_kind::nic: return "nic " + joined(what.server, ":", what.index);
     case element_kind::network_switch: return "switch";
+    case element_kind::host: return "host " + std::to_string(what.server);
+    case element_kind::pcie:
+      return "pcie " + joined(what.server, ".", what.card) + (what.way == direction::in ? " down" : " up");
   }
   return "unknown element";
 }

@@ -18,15 +18,17 @@ enum class element_kind : std::uint8_t {
   card_link,       // direct link from one card to another card of its server; the way back is another element
   nic,             // one port of a server, full duplex: out and in do not contend
   network_switch,  // one, non-blocking
+  host,  // of one server: reads (out) and writes (in) its host's memory; only where a rank sits at a host, as pcie
+  pcie,  // of one card, one direction: to the card and back are two elements
 };
-inline constexpr int element_kind_count = 5;
+inline constexpr int element_kind_count = 7;
 
 std::string_view name(element_kind) noexcept;
 link_class link_class_of(element_kind) noexcept;
 
 enum class direction : std::uint8_t {
-  out,               // dma, nic: away from the rank's memory, the server; card_link, network_switch: always
-  in,                // dma, nic: towards it
+  out,  // dma, host, nic: away from the rank's memory, the server; pcie: up to the host; card_link, network_switch: always
+  in,                // dma, host, nic: towards it; pcie: down to the card
   clockwise,         // ring_segment: towards the next higher core group
   counterclockwise,  // ring_segment: towards the next lower core group
 };
@@ -36,13 +38,13 @@ using element_id = std::size_t;
 
 /// What an id stands for.
 ///   dma: index = core group · ring_segment: index = segment i, which joins core groups i and i + 1 (mod core_groups)
-///   card_link: card = from, index = to · nic: card = 0, index = port · network_switch: all 0
+///   card_link: card = from, index = to · nic: card = 0, index = port · network_switch: all 0 · host: card = index = 0 · pcie: index = 0
 struct machine_element {
   element_kind kind = element_kind::dma;
   int server = 0;
   int card = 0;
   int index = 0;
-  direction way = direction::out;  // ring_segment: its direction; all others: out
+  direction way = direction::out;  // ring_segment, pcie: its direction; all others: out
 
   friend constexpr bool operator==(const machine_element&, const machine_element&) = default;
 };
@@ -58,6 +60,7 @@ struct machine_options {
 ///
 /// Ring of g core groups: g = 1 none; g = 2 one segment (0 ↔ 1); g ≥ 3 g segments. A segment counts two elements.
 /// Cards of a server are a full mesh (spec 2), cards·(cards − 1) links per server.
+/// Hosts, and the PCIe links between them and the cards, exist where a rank sits at a host.
 class machine {
 public:
   /// @throws error(errc::bad_config) if the layout is invalid or nic_ports < 1.
@@ -73,8 +76,10 @@ public:
   /// @throws error(errc::invalid_argument) if this machine has no such element.
   element_id id_of(const machine_element& what) const;
   machine_element at(element_id id) const;
+  /// What reads and writes the memory of who sits there: a DMA engine, or a host.
+  element_id memory_of(const coordinates& place) const;
 
-  /// "dma 0.0.1" · "ring 0.0:1→2" · "link 0:0→3" · "nic 1:0" · "switch"
+  /// "dma 0.0.1" · "ring 0.0:1→2" · "link 0:0→3" · "nic 1:0" · "switch" · "host 0" · "pcie 0.0 down"
   std::string to_string(const machine_element& what) const;
 
 private:

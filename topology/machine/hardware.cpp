@@ -15,6 +15,7 @@
 #include "memory/spelling.hpp"
 #include "topology/machine/quantities.hpp"
 #include "topology/machine/routes.hpp"
+#include "topology/machine/shared_segment.hpp"
 
 namespace troupe {
 
@@ -635,12 +636,14 @@ element_role role_of(element_kind kind) {
     case element_kind::card_link: return element_role::link;
     case element_kind::nic: return element_role::nic;
     case element_kind::network_switch: return element_role::switch_port;
+    case element_kind::host: return element_role::dma;
+    case element_kind::pcie: return element_role::pcie;
   }
   return element_role::link;
 }
 
-constexpr std::array<std::string_view, element_kind_count> class_names{"dma", "ring_segment", "card_link", "nic",
-                                                                       "switch"};
+constexpr std::array<std::string_view, element_kind_count> class_names{"dma",    "ring_segment", "card_link", "nic",
+                                                                       "switch", "host_memory",  "pcie"};
 
 }  // namespace
 
@@ -649,29 +652,35 @@ namespace {
 /// The element that is the other direction of the same wire.
 machine_element opposite(machine_element e) {
   if (e.kind == element_kind::card_link) std::swap(e.card, e.index);
+  else if (e.kind == element_kind::pcie) e.way = e.way == direction::in ? direction::out : direction::in;
   else e.way = e.way == direction::clockwise ? direction::counterclockwise : direction::clockwise;
   return e;
 }
 
-/// Returns the element of every machine element's `out`; a DMA engine and a NIC, which work in both directions at once, have
+/// Returns the element of every machine element's `out`; a DMA engine, a host and a NIC, which work in both directions at once, have
 /// another one for `in` behind it.
 std::vector<element_index> add_machine_elements(hardware& h, const machine& of) {
   std::vector<element_index> first(of.element_count());
   for (element_id id = 0; id < first.size(); ++id) {
     const machine_element e = of.at(id);
     const auto c = static_cast<class_id>(e.kind);
-    if (e.kind == element_kind::dma || e.kind == element_kind::nic)
+    if (e.kind == element_kind::dma || e.kind == element_kind::nic || e.kind == element_kind::host)
       first[id] = h.add_pair(c, of.to_string(e) + " out", of.to_string(e) + " in").first;
     else first[id] = h.add(c, of.to_string(e));
   }
   for (element_id id = 0; id < first.size(); ++id) {
     const machine_element e = of.at(id);
-    if (e.kind == element_kind::ring_segment || e.kind == element_kind::card_link)
+    if (e.kind == element_kind::ring_segment || e.kind == element_kind::card_link || e.kind == element_kind::pcie)
       h.elements[static_cast<std::size_t>(first[id])].twin = first[of.id_of(opposite(e))];
   }
   return first;
 }
 
+}  // namespace
+
+namespace {
+/// Besides a host.
+bool on_one_card(const layout& l) { return l.servers == 1 && l.cards == (l.has_hosts() ? 2 : 1); }
 }  // namespace
 
 hardware machine_hardware(const machine& of) {
@@ -681,6 +690,7 @@ hardware machine_hardware(const machine& of) {
   h.protocols = plain_protocols();
   for (int k = 0; k < element_kind_count; ++k) {
     const auto kind = static_cast<element_kind>(k);
+    if ((kind == element_kind::host || kind == element_kind::pcie) && of.count_of(kind) == 0) continue;
     const link_default& constants = default_of(link_class_of(kind));
     element_class c;
     c.name = class_names[static_cast<std::size_t>(k)];
@@ -695,19 +705,19 @@ hardware machine_hardware(const machine& of) {
   const std::vector<element_index> first = add_machine_elements(h, of);
   h.way = [of, first](int from, int to, int channel, std::vector<element_index>& way) {
     for (const hop& at : route_between(of, from, to, channel).hops)
-      way.push_back(first[at.id] + (at.way == direction::in ? 1 : 0));
+      way.push_back(first[at.id] + (at.way == direction::in && at.kind != element_kind::pcie ? 1 : 0));
   };
-  h.memory_way = [of, first, message = h.way](int rank, memory_place at, bool writes, std::vector<element_index>& way) {
-    if (at.in_segment && of.ranks().servers * of.ranks().cards > 1)
+  h.memory_way = [of, first, message = h.way, one_card = on_one_card(of.ranks())](
+                     int rank, memory_place at, bool writes, std::vector<element_index>& way) {
+    if (at.in_segment && !one_card)
       throw error(errc::unsupported,
                   "a segment that all ranks share needs a machine of one card, not " + of.ranks().to_string());
+    if (at.in_segment) at.owner = holder_of_share(of.ranks(), at.owner);
     if (at.owner != rank) return writes ? message(rank, at.owner, 0, way) : message(at.owner, rank, 0, way);
-    const coordinates own = of.ranks().of(rank);
-    way.push_back(first[of.id_of({element_kind::dma, own.server, own.card, own.core_group})] + (writes ? 0 : 1));
+    way.push_back(first[of.memory_of(of.ranks().of(rank))] + (writes ? 0 : 1));
   };
   for (int r = 0; r < h.ranks; ++r) {
-    const coordinates at = of.ranks().of(r);
-    h.place(r, {no_element, first[of.id_of({element_kind::dma, at.server, at.card, at.core_group})]});
+    h.place(r, {no_element, first[of.memory_of(of.ranks().of(r))]});
   }
   return h;
 }

@@ -38,6 +38,10 @@ constexpr std::array<link_default, link_class_count> defaults{{
      provenance::assumed,
      provenance::assumed,
      "not published; non-blocking, hence the NIC's bandwidth per port"},
+    {{nanoseconds{100}, 100 * gigabyte},
+     provenance::assumed,
+     provenance::assumed,
+     "not published; a few channels of DDR4, far more than PCIe takes"},
 }};
 
 __extension__ using wide = unsigned __int128;  // bytes · 10^12 needs up to 104 bits
@@ -55,8 +59,8 @@ wide transfer_time(const link_parameters& link, std::uint64_t bytes) noexcept {
 }  // namespace
 
 std::string_view name(link_class c) noexcept {
-  constexpr std::array<std::string_view, link_class_count> names{"core group memory", "ring bus", "PCIe",
-                                                                 "card link",         "NIC",      "switch"};
+  constexpr std::array<std::string_view, link_class_count> names{
+      "core group memory", "ring bus", "PCIe", "card link", "NIC", "switch", "host memory"};
   const auto i = static_cast<std::size_t>(c);
   return i < names.size() ? names[i] : "unknown link";
 }

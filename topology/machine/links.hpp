@@ -19,8 +19,9 @@ enum class link_class : std::uint8_t {
   card_link,          // direct link between two cards of a server, one direction
   nic,                // one port, each direction
   switch_fabric,      // non-blocking: bandwidth per port
+  host_memory,        // a host's, and what reads and writes it for PCIe
 };
-inline constexpr int link_class_count = 6;
+inline constexpr int link_class_count = 7;
 
 std::string_view name(link_class) noexcept;
 

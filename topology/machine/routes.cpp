@@ -11,8 +11,9 @@ void add(const machine& on, route& way, const machine_element& what, direction u
   way.hops.push_back({what.kind, what.server, what.card, what.index, used, on.id_of(what)});
 }
 
-void add_dma(const machine& on, route& way, const coordinates& at, direction used) {
-  add(on, way, {element_kind::dma, at.server, at.card, at.core_group}, used);
+void add_memory(const machine& on, route& way, const coordinates& at, direction used) {
+  if (at.host) add(on, way, {element_kind::host, at.server}, used);
+  else add(on, way, {element_kind::dma, at.server, at.card, at.core_group}, used);
 }
 
 void add_ring(const machine& on, route& way, const coordinates& a, const coordinates& b) {
@@ -51,17 +52,20 @@ void route_between(const machine& on, int from, int to, int channel, route& into
   into.to = to;
   into.hops.clear();
   if (a == b) return;
-  add_dma(on, into, a, direction::out);
+  add_memory(on, into, a, direction::out);
   if (a.server != b.server) {
     add(on, into, {element_kind::nic, a.server, 0, port_of(on, a, channel)}, direction::out);
     if (on.options().has_switch) add(on, into, {element_kind::network_switch}, direction::out);
     add(on, into, {element_kind::nic, b.server, 0, port_of(on, b, channel)}, direction::in);
+  } else if (a.host || b.host) {
+    const direction towards = a.host ? direction::in : direction::out;
+    add(on, into, {element_kind::pcie, a.server, (a.host ? b : a).card, 0, towards}, towards);
   } else if (a.card != b.card) {
     add(on, into, {element_kind::card_link, a.server, a.card, b.card}, direction::out);
   } else {
     add_ring(on, into, a, b);
   }
-  add_dma(on, into, b, direction::in);
+  add_memory(on, into, b, direction::in);
 }
 
 route route_between(const machine& on, int from, int to, int channel) {

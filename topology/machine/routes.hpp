@@ -34,6 +34,7 @@ struct route {
 ///   same card             dma(a) → ring segments the shorter way round (a tie goes clockwise) → dma(b)
 ///   same server           dma(a) → link card(a)→card(b) → dma(b)
 ///   other server          dma(a) → nic(server a) → [switch] → nic(server b) → dma(b)
+///   host and card         host → pcie(card b) → dma(b), and back; between servers a host is where a DMA engine would be
 /// A server's NIC port is (rank's place in its server + channel) mod nic_ports, so that cards and channels spread over
 /// ports and same-index peers meet on the same port number.
 /// Cost: O(hops), one allocation; `into` of the second form keeps its capacity. There is no table of pairs: compute a

@@ -14,11 +14,21 @@
 
 #include <cstdint>
 
+#include "topology/layout/layout.hpp"
+
 namespace troupe {
 
 /// The rank in whose core group's share of the segment cell `cell` of `cells` lies. @pre 0 ≤ cell < cells, ranks ≥ 1
 constexpr int home_of_shared_cell(std::int64_t cell, std::int64_t cells, int ranks) noexcept {
   return static_cast<int>(cell * ranks / cells);
+}
+
+/// A host has no share of a card's memory: what would be its own is with the first rank that sits on a card, or its own where none does.
+inline int holder_of_share(const layout& on, int home) {
+  if (on.is_grid() || !on.of(home).host) return home;
+  for (int rank = 0; rank < on.size(); ++rank)
+    if (!on.of(rank).host) return rank;
+  return home;
 }
 
 }  // namespace troupe
