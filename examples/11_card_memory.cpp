@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The memory of a card with four core groups, in three tiers (docs/tiers.md): the four calls, containers, the split, transfers from the
-// host, what is refused; and the same from C.
+// host, also through the elements of an engine's card, what is refused; and the same from C.
 #include "engine/bindings/c/troupe_card.h"
 #include "memory/error.hpp"
 #include "memory/tiers/card_memory.hpp"
+#include <troupe.hpp>
 
 #include <cstdio>
 #include <memory_resource>
@@ -43,6 +44,24 @@ void from_host() {
               three_tiers.host_bytes / MiB, three_tiers.ring_bytes / MiB);
 }
 
+void through_elements() {
+  troupe::engine_options options;
+  options.layout = "1x1x4+host";  // ranks 0 to 3 are the core groups, rank 4 the host
+  options.trace_routes = true;
+  troupe::engine engine{options};
+  engine.run(5, [](troupe::communicator& comm) {
+    const bool host = comm.rank() == 4;
+    std::vector<float> weights(MiB / sizeof(float), host ? 1.0F : 0.0F);
+    comm.broadcast(weights, 4, {.choreography = "one_copy"});  // rank 4's, to all core groups
+    const std::vector<std::size_t> counts{1000, 1000, 1000, 1000, 0};
+    std::vector<float> part(host ? 0 : 1000, weights.back()), whole(host ? 4000 : 0);
+    comm.gather_v(part, whole, troupe::block_list{counts}, 4, {.choreography = "one_copy"});
+    if (host) std::printf("back from the core groups: %g … %g\n", whole.front(), whole.back());
+  });
+  for (const auto& of : engine.traffic())
+    if (of.element.starts_with("pcie")) std::printf("%s: %llu bytes\n", of.element.c_str(), 0ULL + of.bytes);
+}
+
 void refused() {
   troupe::card_memory card{{.core_groups = 4, .hbm_bytes = 64 * MiB, .l1_bytes = 32 * MiB}};
   auto* block = static_cast<char*>(card.malloc_local(0, 100));
@@ -80,6 +99,7 @@ int from_c() {
 int main() {
   tiers();
   from_host();
+  through_elements();
   refused();
   return from_c();
 }

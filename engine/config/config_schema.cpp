@@ -78,10 +78,10 @@ consteval auto one_after_another(const std::array<config_setting, counts>&... pa
 
 // docs/config.md describes every key of these tables; a test compares the two.
 constexpr std::array settings_up_to_planners{
-    config_setting{
-        "engine.layout", text, "",
-        "where ranks sit: 8, 2x4 (servers x cards), 2x4x4 (x core groups), 2x2x4x1 (pods in front), 4+3; empty: flat; "
-        "behind it, or alone, which switches reduce: :inside"},
+    config_setting{"engine.layout", text, "",
+                   "where ranks sit: 8, 2x4 (servers x cards), 2x4x4 (x core groups), 2x2x4x1 (pods in front), 4+3, "
+                   "1x1x4+host; empty: flat; "
+                   "behind it, or alone, which switches reduce: :inside"},
     config_setting{"engine.nic_ports", integer, "1", "NIC ports of a server", 1, 64},
     config_setting{
         "engine.choreography", text, "auto",

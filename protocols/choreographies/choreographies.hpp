@@ -32,5 +32,7 @@ extern const choreography nvls_tree;
 extern const choreography collnet_direct;
 extern const choreography collnet_chain;
 extern const choreography grouped;
+extern const choreography one_copy;
+extern const choreography each_a_copy;
 
 }  // namespace troupe::choreographies

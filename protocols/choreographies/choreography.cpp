@@ -43,7 +43,9 @@ constexpr auto built_in = std::to_array<const choreography*>({&c::ring,
                                                               &c::nvls_tree,
                                                               &c::collnet_direct,
                                                               &c::collnet_chain,
-                                                              &c::grouped});
+                                                              &c::grouped,
+                                                              &c::one_copy,
+                                                              &c::each_a_copy});
 
 /// Only grows, in place: spans of it stay valid.
 struct registry {

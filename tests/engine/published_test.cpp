@@ -295,7 +295,7 @@ TEST_CASE("spec 1: data arrives, whatever the tiers it goes through") {
   study_runs runs{studies};
   for (const auto& run :
        {std::pair{"spec1_fig12.toml", "choreography=one_copy"},
-        std::pair{"spec1_fig12.toml", "choreography=four_copies"}, std::pair{"spec1_fig14.toml", "choreography=csc"},
+        std::pair{"spec1_fig12.toml", "choreography=each_a_copy"}, std::pair{"spec1_fig14.toml", "choreography=csc"},
         std::pair{"spec1_fig15.toml", "choreography=csc"},
         std::pair{"spec1_fig15.toml", "choreography=ring channels=1"}}) {
     CAPTURE(run.first);

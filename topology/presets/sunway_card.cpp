@@ -162,7 +162,8 @@ hardware sunway_card(const preset_request& wanted) {
   hardware h{"sunway_card", c.core_groups + extra};
   h.about =
       "one card of " + std::to_string(c.core_groups) + " core groups on a ring bus with a shared segment L2 (spec 1)";
-  h.arrangement = c.has_host ? layout::flat(h.ranks) : layout::grid(1, 1, c.core_groups);
+  h.arrangement = layout::grid(1, 1, c.core_groups);
+  if (c.has_host) h.arrangement = h.arrangement.with_hosts();
   h.protocols = {plain_protocols().front()};
   h.host = card_costs();
   add_elements(h, c);
