@@ -56,17 +56,13 @@ void fabric::ended(element_id which) {
   {
     const std::lock_guard lock(mutex_);
     if (closed_) return;
-    ended_.insert(which);
-    any_ended_.store(true);
+    ended_.end(which);
   }
   if (tell_) tell_();
 }
 
 failure_ptr fabric::obstacle(element_id which) const {
-  {
-    const std::lock_guard lock(mutex_);
-    if (!ended_.contains(which)) return nullptr;
-  }
+  if (!ended_.contains(which)) return nullptr;
   const machine_element element = machine_.at(which);
   if (element.kind == element_kind::dma || element.kind == element_kind::host) return core_group_has_ended(element);
   return make_failure(errc::actor_lost, machine_.to_string(element) + " has ended, which its data had to pass");

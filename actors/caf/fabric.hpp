@@ -21,6 +21,7 @@
 
 #include "actors/caf/communicator_actors.hpp"
 #include "actors/caf/messages.hpp"
+#include "actors/elements/ended_elements.hpp"
 #include "actors/elements/nic_state.hpp"
 #include "actors/rank/card_tiers.hpp"
 #include "memory/arena.hpp"
@@ -135,6 +136,7 @@ public:
         memory_(memory),
         trace_(trace),
         log_(std::move(log)),
+        ended_(machine_.element_count()),
         card_sizes_(cards) {}
 
   /// Null: both ranks share a core group, or are at one host, and hand over references directly.
@@ -155,8 +157,9 @@ public:
   void ended(element_id which);
   /// `tell` is called after an element has ended, by the thread that ended it. Before any element is made.
   void tell_of_ends(std::function<void()> tell) { tell_ = std::move(tell); }
-  bool any_ended() const noexcept { return any_ended_.load(); }
-  /// Why nothing comes through on that way, or from that core group; null: nothing on it has ended.
+  bool any_ended() const noexcept { return ended_.any(); }
+  /// Why nothing comes through on that way, or from that core group; null: nothing on it has ended. No lock: from then on every operation asks
+  /// this of all that it passes.
   failure_ptr obstacle(const path& way) const;
   failure_ptr obstacle_at(int rank) const;
 
@@ -186,8 +189,7 @@ private:
   arena& memory_;
   bool trace_;
   std::shared_ptr<spdlog::logger> log_;
-  mutable std::mutex
-      mutex_;  // when a pair first talks, and when an element has ended; paths are cached by the channels
+  std::mutex mutex_;  // when a pair first talks, and when an element ends; paths are cached by the channels
   std::unordered_map<element_id, caf::actor> elements_;
   std::mutex traced_mutex_;  // once a hop, when routes are traced
   struct traced_way {
@@ -198,8 +200,7 @@ private:
   std::set<traced_way> traced_;
   std::map<element_id, element_traffic> traffic_;
   bool closed_ = false;
-  std::set<element_id> ended_;
-  std::atomic<bool> any_ended_{false};
+  ended_elements ended_;
   std::function<void()> tell_;
   const card_sizes card_sizes_;
   std::map<std::pair<int, int>, caf::actor> mpes_;  ///< by server and card
