@@ -4,6 +4,8 @@
 //   offload_cost RANKS SECONDS BYTES...      offload_cost 2 0.5 8 65536 1048576
 // A thread a rank. RANKS `join`: a process a rank, with data in memory that all map:
 //   troupe launch -n 2 --no-prefix offload_cost join 0.5 8
+// RANKS@MS: so long a pause before each operation, as of callers that compute. The NIC's thread looks for a millisecond after it has worked, then naps until
+// ten have passed, where there are more cores than ranks; else it sleeps at once.
 // An operation is an all_reduce of f32 out of place. All ranks but rank 0 post it; then rank 0 does, which is so the last one and has to wake the NIC's
 // thread; when the NIC has performed it, all wait for it in turn. post_us: of the others; post_last_us: of rank 0; wait_us: of all, for what is done.
 // Medians, without what looking at the clock takes.
@@ -37,8 +39,8 @@ double cpu_of(Step&& step) {
 }
 
 template <class Barrier>
-samples measure(troupe::communicator& comm, std::size_t bytes, double seconds, std::pmr::memory_resource* memory,
-                Barrier&& barrier) {
+samples measure(troupe::communicator& comm, std::size_t bytes, double seconds, std::chrono::milliseconds pause,
+                std::pmr::memory_resource* memory, Barrier&& barrier) {
   constexpr int batch = 50;  // so that all agree on how many there are
   const bool last = comm.rank() == 0;
   std::pmr::vector<float> in(bytes / sizeof(float), 1.F, memory), out(in.size(), 0.F, memory);
@@ -46,6 +48,7 @@ samples measure(troupe::communicator& comm, std::size_t bytes, double seconds, s
   troupe::request under_way;
   const auto post = [&] { under_way = comm.all_reduce_async(in, out, troupe::sum); };
   const auto once = [&](bool counts) {
+    if (pause.count() > 0) std::this_thread::sleep_for(pause);
     barrier();
     const double others = last ? 0 : cpu_of(post);
     barrier();
@@ -83,11 +86,13 @@ void print(int ranks, std::size_t bytes, const samples& s, double clock) {
 }
 
 /// A process knows its own figures: rank 0's are of the last one to post, rank 1's of another one.
-void measure_processes(troupe::engine& engine, const std::vector<std::size_t>& sizes, double seconds) {
+void measure_processes(troupe::engine& engine, const std::vector<std::size_t>& sizes, double seconds,
+                       std::chrono::milliseconds pause) {
   troupe::communicator comm = engine.join();
+  troupe::communicator others = comm.duplicate();  // who has posted waits there for who has not
   const auto held = engine.memory();
   for (const std::size_t bytes : sizes) {
-    const samples mine = measure(comm, bytes, seconds, held.get(), [&] { comm.barrier(); });
+    const samples mine = measure(comm, bytes, seconds, pause, held.get(), [&] { others.barrier(); });
     double post = comm.rank() == 1 ? bench::nbc::median(mine.post) : 0;
     comm.broadcast(post, 1);
     samples all = mine;
@@ -96,14 +101,15 @@ void measure_processes(troupe::engine& engine, const std::vector<std::size_t>& s
   }
 }
 
-void measure_threads(troupe::engine& engine, int ranks, const std::vector<std::size_t>& sizes, double seconds) {
+void measure_threads(troupe::engine& engine, int ranks, const std::vector<std::size_t>& sizes, double seconds,
+                     std::chrono::milliseconds pause) {
   for (const std::size_t bytes : sizes) {
     std::barrier<> all(ranks);
     std::mutex mutex;
     samples found;
     engine.run(ranks, [&](troupe::communicator& comm) {
       const samples mine =
-          measure(comm, bytes, seconds, std::pmr::new_delete_resource(), [&] { all.arrive_and_wait(); });
+          measure(comm, bytes, seconds, pause, std::pmr::new_delete_resource(), [&] { all.arrive_and_wait(); });
       const std::lock_guard lock(mutex);
       for (const auto part : {&samples::post, &samples::post_last, &samples::wait})
         (found.*part).insert((found.*part).end(), (mine.*part).begin(), (mine.*part).end());
@@ -115,9 +121,10 @@ void measure_threads(troupe::engine& engine, int ranks, const std::vector<std::s
 }  // namespace
 
 int main(int argc, char** argv) try {
-  if (argc < 4) throw std::invalid_argument("usage: offload_cost RANKS SECONDS BYTES...");
-  const std::string_view where = argv[1];
+  if (argc < 4) throw std::invalid_argument("usage: offload_cost RANKS[@MS] SECONDS BYTES...");
+  const std::string_view given = argv[1], where = given.substr(0, given.find('@'));
   const int ranks = std::atoi(argv[1]);
+  const std::chrono::milliseconds pause{where.size() < given.size() ? std::atoi(argv[1] + where.size() + 1) : 0};
   const double seconds = std::atof(argv[2]);
   std::vector<std::size_t> sizes;
   for (int i = 3; i < argc; ++i) sizes.push_back(std::strtoull(argv[i], nullptr, 10));
@@ -126,8 +133,8 @@ int main(int argc, char** argv) try {
   troupe::engine_options options;
   options.offload = "always";
   troupe::engine engine{options};
-  if (where == "join") measure_processes(engine, sizes, seconds);
-  else measure_threads(engine, ranks, sizes, seconds);
+  if (where == "join") measure_processes(engine, sizes, seconds, pause);
+  else measure_threads(engine, ranks, sizes, seconds, pause);
 } catch (const std::exception& e) {
   std::fprintf(stderr, "offload_cost: %s\n", e.what());
   return 1;
