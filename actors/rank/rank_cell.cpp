@@ -95,6 +95,8 @@ bool rank_cell::call_has_ended() noexcept {
 }
 
 void rank_cell::enter_wait(parker& place) {
+  if (nic_.load() != nullptr)
+    if (doorbell* const nic = nic_.exchange(nullptr)) nic->wake();
   const std::lock_guard lock(waiting_mutex_);
   sleepers_.push_back(&place);
   waiters_.fetch_add(1);
@@ -256,7 +258,10 @@ void rank_cell::end_turn(care of_rest) noexcept {
     transit([&] { state_.leave_watched(*out_); });
   const bool pending = state_.pending();
   if (!pending && !state_.has_ended() && !state_.has_arrivals() && !broke_down_) [[likely]] {
-    if (pending_.load(std::memory_order_relaxed)) pending_.store(false);
+    if (pending_.load(std::memory_order_relaxed)) {
+      pending_.store(false);
+      nic_.store(nullptr, std::memory_order_relaxed);
+    }
     held_.exchange(holder::nobody);
     if (urgent_.load() && !inbox_.empty() && !comes_back() && !visits::add(*this)) summon(true);
     return;
@@ -268,11 +273,12 @@ void rank_cell::end_turn(care of_rest) noexcept {
   const bool again = broke_down_;
   if (of_rest == care::left && returning_.load() > 0) of_rest = care::none;
   doorbell* const nic = pending ? out_->take_nic_to_wake() : nullptr;
+  if (nic != nullptr) nic_.store(nic);
   if ((pending || again) && of_rest != care::none) unattended.store(of_rest);
   const bool deserted = of_rest == care::left && state_.on_board() != nullptr;
   if (deserted) deserted_.store(true);
   held_.exchange(holder::nobody);
-  if (nic != nullptr) nic->wake();
+  if (nic != nullptr) nic->wake_sleeper();
   if (const bool urgent = urgent_.load(); (urgent || pending) && !inbox_.empty()) {
     // Else this thread is going to look once more; after what callers do in callbacks, for which nothing urgent waits.
     const bool tells = arrivals != nullptr || !ended.empty();

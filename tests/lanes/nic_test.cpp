@@ -387,6 +387,49 @@ TEST_CASE(
   CHECK(cancelled > 0);
 }
 
+TEST_CASE("nic thread: while it naps it takes what is posted although nobody wakes it, and then it sleeps") {
+  struct answers final : nic_queue {
+    using nic_queue::nic_queue;
+    void performed(epoch_t, failure_ptr why) override { ended = why ? -1 : ended.load() + 1; }
+    void differs(epoch_t, rank_t) override { ended = -1; }
+    void let_go(epoch_t) override {}
+    std::atomic<int> ended{0};
+  };
+  nic_thread nic(8, true);  // cores enough, it is told
+  party of(2, 1000);
+  nic_arrivals arrivals;
+  const std::array queues{std::make_shared<answers>(nic, arrivals), std::make_shared<answers>(nic, arrivals)};
+  int left_alone = 0;
+  epoch_t epoch = 0;
+  const auto post_all = [&] {
+    for (const rank_t r : {0, 1}) {
+      const auto how = queues[static_cast<std::size_t>(r)]->post(of.posting(r, epoch));
+      CHECK(how == (r == 1 ? nic_queue::posted::complete : nic_queue::posted::well));
+    }
+    ++epoch;
+  };
+  for (int i = 0; i < 2000 && left_alone < 20; ++i) {
+    post_all();
+    nic.bell().wake();
+    while (queues[0]->ended < static_cast<int>(epoch) || queues[1]->ended < static_cast<int>(epoch)) give_way();
+    while (!nic.bell().announced()) give_way();
+    if (!nic.bell().naps()) continue;
+    post_all();
+    // Asleep by now, if this thread was kept from its core for long.
+    while (queues[0]->ended < static_cast<int>(epoch) || queues[1]->ended < static_cast<int>(epoch)) {
+      nic.bell().wake_sleeper();
+      give_way();
+    }
+    ++left_alone;
+    CHECK(of.right());
+  }
+  CHECK(left_alone == 20);
+  while (nic.bell().naps() || !nic.bell().announced()) give_way();  // it sleeps in the end
+  const double before = seconds_of_cpu();
+  std::this_thread::sleep_for(400ms);
+  CHECK(seconds_of_cpu() - before < 0.1);
+}
+
 TEST_CASE("nic thread: there is none before a posting, and it sleeps while an operation lacks a rank") {
   house o(2);
   CHECK_FALSE(o.nic().started());

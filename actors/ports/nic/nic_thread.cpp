@@ -11,15 +11,17 @@
 #endif
 
 #include "actors/waiting/crowded_core.hpp"
+#include "actors/waiting/napping.hpp"
 #include "actors/waiting/policy.hpp"
 
 namespace troupe::actors {
 
+using namespace std::chrono_literals;
+
 namespace {
 /// The driver's clock counts picoseconds, which last for a hundred days: it begins anew when nothing is under way.
 constexpr auto longest_clock = std::chrono::hours{24};
-/// After something has moved. Ranks that call one operation after the other then never wake the thread, and for those that call less often
-/// its wake-up is little beside what they do meanwhile.
+/// After something has moved. Ranks that call one operation after the other then never wake the thread, nor do those that call less often while it naps.
 constexpr auto longest_look = std::chrono::milliseconds{1};
 /// Between two looks at what ranks of this process wait for, which nobody may ring for.
 constexpr auto care = std::chrono::milliseconds{1};
@@ -194,6 +196,7 @@ bool nic_thread::look_after_ranks() {
 
 void nic_thread::work() {
   ask_for_short_slices();
+  end_naps_in_time();
   unsigned rounds = 0;
   for (int looks = 0; !closed_.load(); ++looks) {
     if (++rounds % rounds_a_care == 0) look_after_ranks();
@@ -202,8 +205,10 @@ void nic_thread::work() {
     if (!driver_->empty()) moved = driver_->turn(now()) || moved;
     if (moved) {
       looks = -1;
+      napped_ = false;
+      naps_.worked();
     } else if (!looks_on(looks)) {
-      sleep();
+      napped_ = sleep(may_nap() ? naps_.next(std::chrono::steady_clock::now() - idle_since_) : 0ns);
       looks = eager_looks;  // the waker has left something, or it sleeps again
     }
   }
@@ -212,15 +217,19 @@ void nic_thread::work() {
 /// After so many looks that have found nothing. Few, where nobody else may have the core meanwhile.
 bool nic_thread::looks_on(int looks) {
   if (looks < eager_looks) return true;
-  if (!looks_ || most_ranks_ >= cores_) return false;
+  if (!has_core() || napped_) return false;
   pause_core();
   if (looks == eager_looks) idle_since_ = std::chrono::steady_clock::now();
   if (looks % looks_a_glance != 0) return true;
   return std::chrono::steady_clock::now() - idle_since_ < longest_look && !core_is_crowded();
 }
 
-/// Until somebody wakes it, or until the NIC wants to look again at what is under way.
-void nic_thread::sleep() {
+/// Others wait for this thread's core no more than they do while it looks.
+bool nic_thread::may_nap() const { return has_core() && !core_is_crowded(); }
+
+/// Until somebody wakes it, or until the NIC wants to look again at what is under way. @param nap no longer than that, and who posts wakes nobody; 0: for good
+/// @return it has napped
+bool nic_thread::sleep(std::chrono::nanoseconds nap) {
   if (driver_->empty() && now() > longest_clock) {
     driver_ = std::make_unique<nic_driver>();
     began_ = std::chrono::steady_clock::now();
@@ -229,10 +238,14 @@ void nic_thread::sleep() {
   if (const auto due = driver_->nic().next_deadline(); due && driver_->under_way() > 0)
     until = began_ + std::chrono::ceil<std::chrono::nanoseconds>(*due);
   if (look_after_ranks()) until = std::min(until, next_care_);
+  const bool naps = nap > nap.zero();
+  if (naps) until = std::min(until, std::chrono::steady_clock::now() + nap);
   doorbell& at = bell();
-  at.announce();
+  if (naps) at.announce_nap();
+  else at.announce();
   if (rung_.load() == nullptr && !closed_.load() && &at == seen_bell_) at.sleep(seen_rings_, until);
   at.retract();
+  return naps;
 }
 
 }  // namespace troupe::actors
