@@ -17,7 +17,7 @@ namespace {
 /// long. Large ones alone: each is another line of memory that is in no cache.
 constexpr std::uint32_t batch = 16;
 std::size_t batch_of(const thread_cache& cache, std::size_t c) noexcept {
-  const std::size_t by_size = c < line_classes::count ? 128 / classes.lines[c] : 0;  // 8 KiB
+  const std::size_t by_size = c < line_classes::count ? 512 / classes.lines[c] : 0;  // 32 KiB
   return std::min({std::size_t{batch}, std::size_t{cache.most(c) / 2}, by_size});
 }
 
