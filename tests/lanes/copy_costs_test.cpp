@@ -174,6 +174,15 @@ TEST_CASE("staging choice: past the caches where lines come slowly, and another 
   static_cast<void>(copy(1e6, 300));
   CHECK(passing(100, 300) <= staging_choice::in_a_row);
   CHECK(passing(100, 300) == 0);
+  // Pages that nobody had written to before made the first copies past the caches slow; those after them are not.
+  staging_choice another;
+  for (unsigned i = 0; i < 2 * staging_choice::in_a_row; ++i) another.copied(another.wants_time() ? 900 : 0);
+  unsigned through = 0;
+  for (unsigned i = 0; i < 21000; ++i) {
+    through += another.past_caches() || i < 20000 ? 0 : 1;
+    another.copied(another.wants_time() ? another.past_caches() ? 40 : 435 : 0);
+  }
+  CHECK(through < 100);
 }
 
 TEST_CASE("staging copier: whole, whatever the length, through the caches or past them") {

@@ -56,7 +56,7 @@ private:
   std::byte* long_place(pair_lane& lane, std::uint64_t number, std::size_t bytes) {
     if (user_ != nullptr && !user_->is_over(user_number_)) return nullptr;
     if (bytes > most_at_once && bytes > long_.bytes() && longer_++ < several) return nullptr;
-    std::byte* const at = long_.reserve(bytes);
+    std::byte* const at = long_.grow(bytes);  // a copy that waits for new pages would be taken for a slow one
     user_ = at != nullptr ? &lane : nullptr;
     user_number_ = number;
     return at;

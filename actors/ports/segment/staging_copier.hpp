@@ -20,6 +20,7 @@ class staging_choice {
 public:
   static constexpr unsigned in_a_row = 32;  ///< copies past the caches, until another is tried through them
   static constexpr unsigned timed_once_in = 4;
+  static constexpr double forgetting = 2048;  ///< timed copies, in which about two thirds are forgotten
 
   bool past_caches() const { return left_ > 0; }
   /// The next copy's time is wanted.
@@ -33,12 +34,15 @@ public:
       tries_ = --left_ == 0;
     } else if (nanoseconds > 0) {
       tries_ = false;
+      // Something else may have made those past the caches slow, which would never be tried again: that is forgotten, slowly.
+      past_ += (std::min(usual, past_) - past_) / forgetting;
       if (nanoseconds > copy_costs::reader_pays * past_) left_ = in_a_row;
     }
   }
 
 private:
-  double past_ = 40;  ///< nanoseconds a KiB past the caches; until some were timed, about what a core of today takes
+  static constexpr double usual = 40;  ///< nanoseconds a KiB past the caches, about, of a core of today
+  double past_ = usual;                ///< the same as timed here
   unsigned left_ = 0, copies_ = 0;
   bool tries_ = true;  ///< the next one shows what copies through the caches cost
 };
