@@ -116,8 +116,8 @@ bool direct_performer::worth_staging(std::size_t bytes, bool input) const {
   return others_->costs().worth_staging(use_of(bytes, input), board_->ranks());
 }
 
-/// What of an input and an output of so many bytes others find in staging buffers; 0: they do not use it, or find it in memory that they map. Each rank decides
-/// for itself; all see how long that makes the operation, so what one finds to be faster is faster for all.
+/// What others are to find in staging buffers, of an input and an output of so many bytes; 0: they do not use it, or find it in memory that they map. What costs say, or
+/// the other way round, as the rank has found out. Each decides for itself; all see how long that makes the operation, so what one finds to be faster is faster for all.
 direct_performer::staged direct_performer::choose_staged(std::size_t input, std::size_t output) {
   const staged expected{input > 0 && worth_staging(input, true), output > 0 && worth_staging(output, false)};
   const std::size_t bytes = std::max(input, output);
@@ -129,8 +129,10 @@ direct_performer::staged direct_performer::choose_staged(std::size_t input, std:
   trials_.asked = &trials_.of[static_cast<std::size_t>(code_->what)].of(bytes);
   trials_.bytes = bytes;
   trials_.begun = std::chrono::steady_clock::now();
-  trials_.staged = trials_.asked->stages(expected.input || expected.output);
-  return {trials_.staged, trials_.staged};
+  const bool any = expected.input || expected.output;
+  trials_.staged = trials_.asked->stages(any);
+  if (!trials_.staged) return {};
+  return any ? expected : staged{true, true};
 }
 
 /// What the others are to take for the rank's buffers; and what its own passes work on.
@@ -145,11 +147,11 @@ direct_performer::buffers direct_performer::stage_what_others_use() {
   const bool apart = in == nullptr || out == nullptr || in + input <= out || out + output <= in;
   const std::size_t most = code_->to_own.empty() ? most_output : most_by_one;
   // An output that is the input, too, is worked on as one memory.
-  const bool uses_output =
-      !ahead_ && !used.outputs.empty() && output <= most && (apart || (in == out && input <= most)) && !out_shared;
-  const bool uses_input = used.reads_input && input <= most_input && !in_shared;
+  const bool uses_output = output > 0 && !ahead_ && !used.outputs.empty() && output <= most &&
+                           (apart || (in == out && input <= most)) && !out_shared;
+  const bool uses_input = input > 0 && used.reads_input && input <= most_input && !in_shared;
   const staged which = choose_staged(uses_input ? input : 0, uses_output ? output : 0);
-  if (which.output && uses_output && output > 0)
+  if (which.output && uses_output)
     if (std::byte* const at = output_staging_.grow(std::max(output, apart ? 0 : input))) {
       output_staged_ = true;
       shown.output = of_bodies_.output = at;
@@ -159,7 +161,7 @@ direct_performer::buffers direct_performer::stage_what_others_use() {
         return shown;
       }
     }
-  if (which.input && uses_input && input > 0) {
+  if (which.input && uses_input) {
     // Of blocks that differ it is not known yet whether each rank copies to its own output, unless this rank's alone are enough for that.
     const bool enough = !code_->to_own.empty() && input > most_by_one;
     const bool alone = !ahead_ && (sizes().equal() ? copies_alone() : enough);
@@ -167,10 +169,12 @@ direct_performer::buffers direct_performer::stage_what_others_use() {
     if (std::byte* const at = some.empty() ? input_staging_.grow(input) : input_staging_.reserve(input)) {
       copy_input(at, some);
       shown.input = at;
-    } else {
-      trials_.staged = false;
     }
   }
+  // There may have been no memory for it.
+  const bool as_chosen =
+      (!which.input || !uses_input || shown.input != mine_.input) && (!which.output || !uses_output || output_staged_);
+  if (!as_chosen) trials_.asked = nullptr;
   return shown;
 }
 

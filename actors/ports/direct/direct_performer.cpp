@@ -192,11 +192,12 @@ bool direct_performer::is_over() const { return meeting_place().over.load(std::m
 
 direct_performer::status direct_performer::leave() {
   all_finished_ = sequence_;
+  const status left = leave_early();
   if (trials_.asked != nullptr) {
     const std::chrono::duration<double, std::nano> took = std::chrono::steady_clock::now() - trials_.begun;
     trials_.asked->took(trials_.staged, took.count() / static_cast<double>(trials_.bytes));
   }
-  return leave_early();
+  return left;
 }
 
 /// Others may not have come yet.

@@ -81,7 +81,8 @@ void pair_end::tell_time() {
 
 /// The receiver has said where the message belongs.
 pair_status pair_end::help() {
-  far_.trials = nullptr;  // this end's copies show nothing of what the receiver's cost
+  // Two ends that look share the system's copies. Who copies for a receiver that sleeps learns nothing about how fast one reads.
+  if (far_.staging != nullptr || slot_->answer.tell.load(std::memory_order_relaxed) == mark_) far_.trials = nullptr;
   auto& answer = slot_->answer;
   pair_status now = pair_status::waiting;
   if (answer.shape.load(std::memory_order_relaxed) == shape_)
