@@ -10,6 +10,7 @@
 // delivers, as a system pins some of a host's memory for that.
 
 #include <memory>
+#include <new>
 #include <optional>
 
 #include <caf/event_based_actor.hpp>
@@ -197,6 +198,8 @@ private:
       return {{memory, &memory->heap}, nullptr};
     } catch (const error& e) {
       return {nullptr, make_failure(e.code_value(), e.what())};
+    } catch (const std::bad_alloc&) {
+      return {nullptr, make_failure(errc::out_of_memory, "there is no memory for what a host stages its transfers in")};
     }
   }
   /// Several orders may have asked for it.

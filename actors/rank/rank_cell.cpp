@@ -95,11 +95,13 @@ bool rank_cell::call_has_ended() noexcept {
 }
 
 void rank_cell::enter_wait(parker& place) {
+  {
+    const std::lock_guard lock(waiting_mutex_);
+    sleepers_.push_back(&place);
+    waiters_.fetch_add(1);  // before it looks, as a turn that ends looks for waiters after it has left the NIC here
+  }
   if (nic_.load() != nullptr)
     if (doorbell* const nic = nic_.exchange(nullptr)) nic->wake();
-  const std::lock_guard lock(waiting_mutex_);
-  sleepers_.push_back(&place);
-  waiters_.fetch_add(1);
 }
 
 void rank_cell::leave_wait(parker& place) {
@@ -267,6 +269,7 @@ void rank_cell::end_turn(care of_rest) noexcept {
     return;
   }
   if (pending_.load(std::memory_order_relaxed) != pending) pending_.store(pending);
+  if (!pending) nic_.store(nullptr, std::memory_order_relaxed);
   ended_operations ended;
   if (state_.has_ended()) ended = state_.take_ended();
   std::shared_ptr<operation_parts> arrivals = state_.has_arrivals() ? state_.take_arrivals() : nullptr;
@@ -278,7 +281,7 @@ void rank_cell::end_turn(care of_rest) noexcept {
   const bool deserted = of_rest == care::left && state_.on_board() != nullptr;
   if (deserted) deserted_.store(true);
   held_.exchange(holder::nobody);
-  if (nic != nullptr) nic->wake_sleeper();
+  if (nic != nullptr) waiters_.load() > 0 ? nic->wake() : nic->wake_sleeper();
   if (const bool urgent = urgent_.load(); (urgent || pending) && !inbox_.empty()) {
     // Else this thread is going to look once more; after what callers do in callbacks, for which nothing urgent waits.
     const bool tells = arrivals != nullptr || !ended.empty();

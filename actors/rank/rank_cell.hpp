@@ -319,7 +319,8 @@ private:
   std::atomic<int> returning_{0};   ///< callers that have given the turn away for a yield, and see to what is left then
   std::atomic<int> yields_on_{-1};  ///< the core of the last of them
   std::atomic<int> tenders_{0};
-  /// That the rank has left an operation as the last one, and that may nap: the first who waits wakes it. Null when nothing is under way.
+  /// Where this rank was the last to leave an operation for a NIC's thread, which may doze: the first caller of the rank that waits wakes it. Null when nothing is
+  /// under way.
   std::atomic<doorbell*> nic_{nullptr};
   std::mutex waiting_mutex_;       // next to a sleep or a wake-up
   std::vector<parker*> sleepers_;  ///< callers, the first to come first

@@ -6,8 +6,8 @@
 //   who leaves something   W1 leave it   W2 note()      W3 if the thread has to see it now: wake()
 //   the thread             T1 seen = rings()   T2 look at what may have been left   T3 announce()   T4 sleep(seen)   T5 retract()
 //
-// For a while after it had something to do it may nap instead: T3 announce_nap(), T4 with a deadline that is near. What need not be seen at once is left with
-// wake_sleeper() as W3 then, which costs no system call while the thread naps: it begins again with T1 by itself.
+// For a while after it had something to do it may *doze* instead, a short sleep that it ends itself if nobody does: T3 announce_doze(), T4 with a deadline that is near. What need not be seen at once is left with
+// wake_sleeper() as W3 then, which costs no system call while the thread dozes: it begins again with T1 by itself.
 //
 // Nothing is overlooked. All steps are sequentially consistent. W2 before T1: T2 sees what was left. W2 after T1: T4 does not sleep any more, or, if
 // it sleeps already, T3 came before W3, which wakes it. A process that dies between W1 and W2 has left nothing that counts.
@@ -36,7 +36,7 @@ public:
     note();
     futex_wake(&rings_, whose());
   }
-  /// The same, unless it naps: then it looks soon without.
+  /// The same, unless it dozes: then it looks soon without.
   void wake_sleeper() noexcept {
     if (state_.load() == asleep) wake();
   }
@@ -44,20 +44,20 @@ public:
   // -- the thread --
   std::uint32_t rings() const noexcept { return rings_.load(); }
   void announce() noexcept { state_.store(asleep); }
-  void announce_nap() noexcept { state_.store(napping); }
+  void announce_doze() noexcept { state_.store(dozing); }
   /// Returns at once if somebody has rung since rings() said `seen`. May return without a reason. @pre announced
   void sleep(std::uint32_t seen, steady_time until) noexcept { futex_wait(rings_, seen, until, whose()); }
   void retract() noexcept { state_.store(awake); }
   /// Nobody has woken it since. Of a simulated thread, which sleeps nowhere.
   bool announced() const noexcept { return state_.load() != awake; }
-  bool naps() const noexcept { return state_.load() == napping; }
+  bool dozes() const noexcept { return state_.load() == dozing; }
 
 private:
   futex_of whose() const noexcept {
     return between_.load(std::memory_order_relaxed) != 0 ? futex_of::all_processes : futex_of::this_process;
   }
 
-  static constexpr std::uint32_t awake = 0, asleep = 1, napping = 2;
+  static constexpr std::uint32_t awake = 0, asleep = 1, dozing = 2;
   std::atomic<std::uint32_t> rings_{0}, state_{awake}, between_{0};
 };
 

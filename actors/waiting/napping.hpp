@@ -15,7 +15,7 @@
 namespace troupe {
 
 /// The calling thread's sleeps with a deadline end then. Linux puts off those of other threads by up to 50 µs, so as to wake several at once.
-inline void end_naps_in_time() noexcept {
+inline void end_sleeps_in_time() noexcept {
 #if defined(__linux__)
   ::prctl(PR_SET_TIMERSLACK, 1'000UL, 0UL, 0UL, 0UL);  // ns; that it fails costs those 50 µs
 #endif

@@ -113,27 +113,27 @@ private:
   int futile_ = 0;  ///< looks in a row
 };
 
-/// The naps of a thread that has a core of its own and to which others leave work, when it has looked for more in vain. To leave something should cost them no
-/// system call, so for a while after it has worked it naps instead of sleeping until it is woken. Short ones: nobody wakes it from them
-/// who does not wait.
-class naps_after_work {
+/// The dozes of a thread that has a core of its own and to which others leave work, when it has looked for more in vain. To leave something should cost them no
+/// system call, so for a while after it has worked it dozes instead of sleeping until it is woken. Short ones, since only who waits
+/// wakes it from them.
+class dozes_after_work {
 public:
   static constexpr std::chrono::nanoseconds shortest = std::chrono::microseconds{15};
   /// What is left meanwhile is begun later by that, and by what the system takes to wake a thread, at most.
   static constexpr std::chrono::nanoseconds longest = std::chrono::microseconds{60};
-  /// Since it had something to do. Some 150 naps of 2 to 4 µs each: of its own core, and once for whatever it did.
+  /// Since it had something to do. Some 150 dozes, each of which costs its own core 2 to 4 µs.
   static constexpr std::chrono::nanoseconds in_all = std::chrono::milliseconds{10};
 
   /// It had something to do.
-  void worked() { nap_ = shortest; }
+  void worked() { doze_ = shortest; }
   /// Of the next one. @param idle how long it has had nothing to do. Zero: it sleeps until it is woken.
   std::chrono::nanoseconds next(std::chrono::nanoseconds idle) {
     if (idle >= in_all) return std::chrono::nanoseconds{0};
-    return std::exchange(nap_, std::min(2 * nap_, longest));
+    return std::exchange(doze_, std::min(2 * doze_, longest));
   }
 
 private:
-  std::chrono::nanoseconds nap_ = shortest;
+  std::chrono::nanoseconds doze_ = shortest;
 };
 
 /// Looks that cost much, and are worth it only if they find something: after one that did not, the next one is left out, after that three, and so on.

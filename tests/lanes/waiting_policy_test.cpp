@@ -209,22 +209,22 @@ TEST_CASE("naps: short while something is taken, longer when nothing is, and non
   CHECK(naps.next() == nap_course::shortest);
 }
 
-TEST_CASE("naps after work: short ones first, for a while, and again when there was work") {
-  naps_after_work naps;
+TEST_CASE("dozes after work: short ones first, for a while, and again when there was work") {
+  dozes_after_work dozes;
   std::chrono::nanoseconds idle{0}, before{0};
   int count = 0;
-  for (auto nap = naps.next(idle); nap.count() > 0; nap = naps.next(idle), ++count) {
-    CHECK(nap >= before);
-    CHECK(nap <= naps_after_work::longest);
-    if (count == 0) CHECK(nap == naps_after_work::shortest);
-    before = nap;
-    idle += nap;
+  for (auto doze = dozes.next(idle); doze.count() > 0; doze = dozes.next(idle), ++count) {
+    CHECK(doze >= before);
+    CHECK(doze <= dozes_after_work::longest);
+    if (count == 0) CHECK(doze == dozes_after_work::shortest);
+    before = doze;
+    idle += doze;
   }
-  CHECK(before == naps_after_work::longest);
+  CHECK(before == dozes_after_work::longest);
   CHECK(count < 200);
-  CHECK(idle >= naps_after_work::in_all);
-  naps.worked();
-  CHECK(naps.next(std::chrono::nanoseconds{0}) == naps_after_work::shortest);
+  CHECK(idle >= dozes_after_work::in_all);
+  dozes.worked();
+  CHECK(dozes.next(std::chrono::nanoseconds{0}) == dozes_after_work::shortest);
 }
 
 TEST_CASE("a thread shares its core with another one that was last seen there") {

@@ -21,7 +21,7 @@ using namespace std::chrono_literals;
 namespace {
 /// The driver's clock counts picoseconds, which last for a hundred days: it begins anew when nothing is under way.
 constexpr auto longest_clock = std::chrono::hours{24};
-/// After something has moved. Ranks that call one operation after the other then never wake the thread, nor do those that call less often while it naps.
+/// After something has moved. Ranks that call one operation after the other then never wake the thread, nor do those that call less often while it dozes.
 constexpr auto longest_look = std::chrono::milliseconds{1};
 /// Between two looks at what ranks of this process wait for, which nobody may ring for.
 constexpr auto care = std::chrono::milliseconds{1};
@@ -196,7 +196,7 @@ bool nic_thread::look_after_ranks() {
 
 void nic_thread::work() {
   ask_for_short_slices();
-  end_naps_in_time();
+  end_sleeps_in_time();
   unsigned rounds = 0;
   for (int looks = 0; !closed_.load(); ++looks) {
     if (++rounds % rounds_a_care == 0) look_after_ranks();
@@ -205,10 +205,10 @@ void nic_thread::work() {
     if (!driver_->empty()) moved = driver_->turn(now()) || moved;
     if (moved) {
       looks = -1;
-      napped_ = false;
-      naps_.worked();
+      dozed_ = false;
+      dozes_.worked();
     } else if (!looks_on(looks)) {
-      napped_ = sleep(may_nap() ? naps_.next(std::chrono::steady_clock::now() - idle_since_) : 0ns);
+      dozed_ = sleep(may_doze() ? dozes_.next(std::chrono::steady_clock::now() - idle_since_) : 0ns);
       looks = eager_looks;  // the waker has left something, or it sleeps again
     }
   }
@@ -217,7 +217,7 @@ void nic_thread::work() {
 /// After so many looks that have found nothing. Few, where nobody else may have the core meanwhile.
 bool nic_thread::looks_on(int looks) {
   if (looks < eager_looks) return true;
-  if (!has_core() || napped_) return false;
+  if (!has_core() || dozed_) return false;
   pause_core();
   if (looks == eager_looks) idle_since_ = std::chrono::steady_clock::now();
   if (looks % looks_a_glance != 0) return true;
@@ -225,11 +225,11 @@ bool nic_thread::looks_on(int looks) {
 }
 
 /// Others wait for this thread's core no more than they do while it looks.
-bool nic_thread::may_nap() const { return has_core() && !core_is_crowded(); }
+bool nic_thread::may_doze() const { return has_core() && !core_is_crowded(); }
 
-/// Until somebody wakes it, or until the NIC wants to look again at what is under way. @param nap no longer than that, and who posts wakes nobody; 0: for good
-/// @return it has napped
-bool nic_thread::sleep(std::chrono::nanoseconds nap) {
+/// Until somebody wakes it, or until the NIC wants to look again at what is under way. @param doze no longer than that, and who posts wakes nobody; 0: for good
+/// @return it has dozed
+bool nic_thread::sleep(std::chrono::nanoseconds doze) {
   if (driver_->empty() && now() > longest_clock) {
     driver_ = std::make_unique<nic_driver>();
     began_ = std::chrono::steady_clock::now();
@@ -238,14 +238,14 @@ bool nic_thread::sleep(std::chrono::nanoseconds nap) {
   if (const auto due = driver_->nic().next_deadline(); due && driver_->under_way() > 0)
     until = began_ + std::chrono::ceil<std::chrono::nanoseconds>(*due);
   if (look_after_ranks()) until = std::min(until, next_care_);
-  const bool naps = nap > nap.zero();
-  if (naps) until = std::min(until, std::chrono::steady_clock::now() + nap);
+  const bool dozes = doze > doze.zero();
+  if (dozes) until = std::min(until, std::chrono::steady_clock::now() + doze);
   doorbell& at = bell();
-  if (naps) at.announce_nap();
+  if (dozes) at.announce_doze();
   else at.announce();
   if (rung_.load() == nullptr && !closed_.load() && &at == seen_bell_) at.sleep(seen_rings_, until);
   at.retract();
-  return naps;
+  return dozes;
 }
 
 }  // namespace troupe::actors

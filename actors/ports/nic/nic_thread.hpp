@@ -12,15 +12,17 @@
 // No ring is overlooked. Rank: R1 push into the queue, R2 put it on the list, R3 count itself among those that have posted, R4, if it is the
 // last one, wake the doorbell, which looks whether it has been announced. Thread: T1 announce it, T2 look at the list, T3 sleep, unless it has rung
 // since (doorbell.hpp). R2, R3, R4, T1, T2 are sequentially consistent, and the last one's R3 comes after all others'. A queue that is on the list is
-// kept by it; the thread says that it has left the list before it reads the queue. A thread that naps is left alone by R4, and goes through T1 and T2 again
-// when its nap is over; who waits for an operation wakes it from that, too (rank_cell::enter_wait()).
+// kept by it; the thread says that it has left the list before it reads the queue. A thread that dozes is left alone by R4, and goes through T1 and T2 again
+// when its doze is over; a caller of the last rank that waits wakes it from that, too
+// (rank_cell::enter_wait()).
 //
 // A posting costs its caller a copy of some 250 bytes, whatever the sizes and the number of ranks, and, of an operation, one rank a system
 // call if the thread sleeps; that comes when the rank's turn was given back, since the thread may run at once on the same core. The thread looks on for `longest_look` after something has moved, if it has a core of its own, then
-// naps for a while, so that postings find it awake or about to look (naps_after_work), then sleeps. Where ranks
+// dozes for a while, so that postings find it awake or about to look (dozes_after_work), then sleeps. Where ranks
 // and this thread are more than the cores, or others want its core, it sleeps at once: looking or yielding would take the time from whoever
 // computes, and one that yields is not woken but waits until the others' time is over. It asks the system for short slices of time, so
-// that it is not kept waiting by those either. While an operation waits for a rank that has not called it nothing is polled for longer than after any other.
+// that it is not kept waiting by those either. An operation that waits for a rank keeps the thread awake no longer than one
+// that has ended.
 
 #include <atomic>
 #include <chrono>
@@ -113,10 +115,10 @@ private:
   bool look_between();
   bool look_after_ranks();
   void take_new();
-  bool sleep(std::chrono::nanoseconds nap);
+  bool sleep(std::chrono::nanoseconds doze);
   bool looks_on(int looks);
   bool has_core() const { return looks_ && most_ranks_ < cores_; }
-  bool may_nap() const;
+  bool may_doze() const;
   picoseconds now() const { return std::chrono::steady_clock::now() - began_; }
 
   const int cores_;
@@ -137,8 +139,8 @@ private:
   std::unique_ptr<nic_driver> driver_;
   steady_time began_{};
   steady_time idle_since_{};
-  naps_after_work naps_;
-  bool napped_ = false;  ///< since it has last had something to do
+  dozes_after_work dozes_;
+  bool dozed_ = false;  ///< since it has last had something to do
   std::uint32_t seen_rings_ = 0;
   doorbell* seen_bell_ = nullptr;                     ///< whose they are
   std::vector<std::shared_ptr<nic_served>> between_;  ///< that it serves
