@@ -143,6 +143,7 @@ public:
         arrivals_(sheet.first_message_.back() * static_cast<std::size_t>(order.slices)),
         taken_(arrivals_.size()),
         busy_(sheet.first_lane_.size(), 0),
+        lane_busy_(sheet.lanes_.size(), 0),
         element_busy_(sheet.elements_ + 1, 0),
         sent_(sheet.first_lane_.size(), 0),
         slice_ends_(static_cast<std::size_t>(order.slices), 0) {}
@@ -163,6 +164,16 @@ public:
 
   double end_of(int slice) const { return slice_ends_[static_cast<std::size_t>(slice)]; }
   double busiest_rank() const { return *std::max_element(busy_.begin(), busy_.end()); }
+  /// What a rank does in other lanes than its busiest one.
+  double beside_a_lane() const {
+    double most = 0;
+    for (std::size_t r = 0; r + 1 < sheet_.first_lane_.size(); ++r) {
+      const auto first = lane_busy_.begin() + sheet_.first_lane_[r],
+                 last = lane_busy_.begin() + sheet_.first_lane_[r + 1];
+      if (first != last) most = std::max(most, busy_[r] - *std::max_element(first, last));
+    }
+    return most;
+  }
   /// Elements take one chunk after the other, so nobody is done sooner; in which order they come is left open.
   double busiest_element() const { return *std::max_element(element_busy_.begin(), element_busy_.end()); }
   double work() const { return work_; }
@@ -241,6 +252,7 @@ private:
     p.clock = ends_[offset + index] = end += told;
     work_ += cost + told + carried + (sending.message - sending.idle) * machine_.message_share;
     busy_[rank] += cost + sending.sending;
+    lane_busy_[l] += cost + sending.sending;
     if (in) {
       taken_[message(s.receives, in->taken++)] = p.clock;
       wake(sheet_.sender_[static_cast<std::size_t>(s.receives)]);
@@ -286,6 +298,7 @@ private:
   std::vector<double> arrivals_;      ///< of messages …
   std::vector<double> taken_;         ///< … and when the receiver gave the credit back
   std::vector<double> busy_;          ///< by rank: one thread at a time performs a rank's channel
+  std::vector<double> lane_busy_;     ///< the same by lane
   std::vector<double> element_busy_;  ///< by element, and one that does nothing
   std::vector<double> sent_;          ///< by rank: when its last message was handed out, in whatever lane
   std::vector<std::int32_t> ready_;
@@ -304,6 +317,7 @@ double timing_sheet::predict(double cell_bytes, const cutting& cut, int credits,
   const double more = cut.slices - rehearsed;
   if (more > 0) path += more / group * (path - run.end_of(rehearsed - 1 - group));
   const double repeats = static_cast<double>(cut.slices) / rehearsed;
+  if (machine.one_thread) path += run.beside_a_lane() * repeats;
   const double staging = staging_bytes / machine.copy_rate;
   const double ranks = static_cast<double>(first_lane_.size() - 1);
   const double total = run.work() * repeats * cut.channels + staging * ranks;

@@ -36,7 +36,9 @@ struct machine_constants {
   double step = 0.05e-6;       ///< one instruction of a performer, without its bytes
   double operand = 0.01e-6;    ///< one more input or output of a pass over several (program.hpp: fold)
   double operand_share = 0.5;  ///< what its bytes cost, of a step of its own
-  double message_share = 1;    ///< of message_costs::message without `idle`: how much of it a core works
+  /// The thread that waits for the path performs all lanes of its rank, one after the other: what it does in others comes on top.
+  bool one_thread = false;
+  double message_share = 1;  ///< of message_costs::message without `idle`: how much of it a core works
   /// In a layout that places ranks on several core groups: an element of the machine is told of a chunk or a packet, and tells the next.
   double element = 0.5e-6;
   double copy_rate = 12e9;    ///< one read, one write

@@ -151,6 +151,7 @@ machine_constants tuning::over_slots(slot_format format, int ranks, double bytes
   const double byte = (format == slot_format::ll ? ll_line_ns / 64 : ll128_line_ns / 120) * 1e-9 / 2;
   m.messages.fill({message, 0, byte, byte});
   m.message_share = 0;
+  m.one_thread = !shared;  // else other ranks' turns come between, whatever a rank does in its own
   m.step = m.operand = slot_step_ns * 1e-9;
   return m;
 }

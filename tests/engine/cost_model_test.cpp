@@ -208,6 +208,21 @@ TEST_CASE("between hosts one small message is not cut in two") {
   CHECK(of("binomial") < of("double_binary_tree"));
 }
 
+TEST_CASE("where one thread performs all lanes of a rank, what it does in others comes on top") {
+  machine_constants m = round_machine(2);
+  const auto reduce = [&](const char* name) { return predicted(name, collective::reduce, 2, 10, {}, m); };
+  // Its two trees are one edge each: two messages for one.
+  const double apart = reduce("double_binary_tree"), whole = reduce("binomial");
+  CHECK(apart < whole);
+  m.one_thread = true;
+  CHECK(reduce("binomial") == doctest::Approx(whole));
+  // The receiver's step and half of the sum in the other lane.
+  CHECK(reduce("double_binary_tree") == doctest::Approx(apart + m.step + 5 / m.reduce_rate));
+  for (const int ranks : {2, 3})
+    CHECK(assumed_tuning().over_slots(slot_format::ll128, ranks, 64, datatype::f32).one_thread ==
+          (ranks <= assumed_tuning().machine.cores));
+}
+
 TEST_CASE("further slices take as long as the fourth") {
   const machine_constants m = round_machine(64);
   const double bytes = 4096;
