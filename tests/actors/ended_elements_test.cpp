@@ -26,16 +26,16 @@
 #include "actors/caf/runtime_hidden.hpp"
 #include "engine/api/caf_actors.hpp"
 #include "engine/api/troupe.hpp"
+#include "tests/actors/request_ends.hpp"
 #include "tests/seed.hpp"
 
 namespace ended_elements_test {
 
 using namespace troupe;
+using namespace troupe::request_ends;
 using namespace std::chrono_literals;
 
 namespace {
-
-constexpr auto hang = 30s;  // turns a hang into a failure; never reached by a right run
 
 actors::fabric& elements_of(engine& e) { return *runtime_of(e).inside().ways; }
 
@@ -63,36 +63,6 @@ engine_options on_layout(const char* layout, const char* choreography) {
   o.choreography = choreography;
   return o;
 }
-
-void on_threads(std::vector<communicator>& comms, const std::function<void(communicator&)>& body) {
-  std::vector<std::thread> threads;
-  for (communicator& c : comms) threads.emplace_back([&] { body(c); });
-  for (std::thread& t : threads) t.join();
-}
-
-struct ends {
-  std::mutex mutex;
-  int good = 0, wrong = 0, hanging = 0;
-  std::set<errc> codes;
-  std::set<std::string> texts;
-
-  /// @param right whether what came is, if it ended well
-  void add(request& r, const std::function<bool()>& right) {
-    bool in_time = true;
-    try {
-      in_time = r.wait_for(hang);
-    } catch (const error&) {}
-    const std::lock_guard lock(mutex);
-    if (!in_time) ++hanging;
-    else if (r.status()) codes.insert(static_cast<errc>(r.status().value())), texts.insert(r.message());
-    else if (right()) ++good;
-    else ++wrong;
-  }
-  bool names(const std::string& what) const {
-    return !texts.empty() &&
-           std::ranges::all_of(texts, [&](const std::string& text) { return text.find(what) != std::string::npos; });
-  }
-};
 
 /// `calls` all_gathers one after the other. `before(k)`: call k is about to be made.
 void gather(communicator& c, int calls, std::size_t count, ends& to, const std::function<void(int)>& before = {}) {

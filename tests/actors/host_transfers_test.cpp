@@ -26,6 +26,7 @@
 #include "actors/caf/runtime_hidden.hpp"
 #include "engine/api/caf_actors.hpp"
 #include "engine/api/troupe.hpp"
+#include "tests/actors/request_ends.hpp"
 #include "tests/seed.hpp"
 #include "topology/machine/routes.hpp"
 #include "topology/machine/shared_segment.hpp"
@@ -33,12 +34,12 @@
 namespace host_transfers_test {
 
 using namespace troupe;
+using namespace troupe::request_ends;
 using namespace std::chrono_literals;
 
 namespace {
 
-constexpr auto hang = 30s;  // turns a hang into a failure; never reached by a right run
-constexpr int pieces = 8;   // of an upload
+constexpr int pieces = 8;  // of an upload
 
 engine_options with_host(const std::string& places, const char* choreography) {
   engine_options o;
@@ -46,12 +47,6 @@ engine_options with_host(const std::string& places, const char* choreography) {
   o.layout = places;
   o.choreography = choreography;
   return o;
-}
-
-void on_threads(std::vector<communicator>& comms, const std::function<void(communicator&)>& body) {
-  std::vector<std::thread> threads;
-  for (communicator& c : comms) threads.emplace_back([&] { body(c); });
-  for (std::thread& t : threads) t.join();
 }
 
 std::byte content(std::size_t i, int of) {
@@ -211,30 +206,6 @@ TEST_CASE("uploads and downloads of any size, channels and slices, wherever the 
 }
 
 namespace {
-
-struct ends {
-  std::mutex mutex;
-  int good = 0, wrong = 0, hanging = 0;
-  std::set<errc> codes;
-  std::set<std::string> texts;
-
-  void add(request& r, const std::function<bool()>& right) {
-    bool in_time = true;
-    try {
-      in_time = r.wait_for(hang);
-    } catch (const error&) {}
-    const std::lock_guard lock(mutex);
-    if (!in_time) ++hanging;
-    else if (r.status()) codes.insert(static_cast<errc>(r.status().value())), texts.insert(r.message());
-    else if (right()) ++good;
-    else ++wrong;
-  }
-  bool names(const std::string& what) const {
-    for (const std::string& text : texts)
-      if (text.find(what) == std::string::npos) return false;
-    return !texts.empty();
-  }
-};
 
 /// One upload after the other. `before(k)`: the k-th is about to begin. `meanwhile(r)`: it has begun.
 void upload_often(communicator& c, int calls, std::size_t bytes, const call_options& with, ends& to,
