@@ -58,16 +58,11 @@ namespace {
 using namespace actors;
 using op_kind = replay_operation::kind;
 
-struct op_ref {
-  rank_t rank = -1;
-  std::uint32_t operation = 0;
-};
-
 /// Sends that came and receives that are posted, at one rank. Both are taken in the order of their coming.
 class matching {
 public:
   /// A message has come. Returns the receive that takes it.
-  std::optional<std::uint32_t> come(op_ref message, std::int64_t tag) {
+  std::optional<std::uint32_t> come(replay_place message, std::int64_t tag) {
     const queue* best = nullptr;
     key best_key{};
     for (const key& k :
@@ -82,7 +77,7 @@ public:
     return take(posted_, best_key).operation;
   }
   /// A receive is posted. Returns the message that it takes.
-  std::optional<op_ref> post(std::uint32_t receive, rank_t from, std::int64_t tag) {
+  std::optional<replay_place> post(std::uint32_t receive, rank_t from, std::int64_t tag) {
     const queue* best = nullptr;
     key best_key{};
     const auto look = [&](const key& k, const queue& q) {
@@ -110,12 +105,12 @@ private:
   using key = std::pair<rank_t, std::int64_t>;
   struct entry {
     std::uint64_t number;
-    op_ref what;
+    replay_place what;
   };
   using queue = std::deque<entry>;
-  static op_ref take(std::map<key, queue>& of, const key& k) {
+  static replay_place take(std::map<key, queue>& of, const key& k) {
     const auto at = of.find(k);
-    const op_ref what = at->second.front().what;
+    const replay_place what = at->second.front().what;
     at->second.pop_front();
     if (at->second.empty()) of.erase(at);
     return what;
@@ -161,7 +156,7 @@ public:
     guarded([&] {
       const std::uint32_t at = ways_.arrived(message);
       while (ways_.front(at) != nullptr) {
-        const op_ref sent = sender_of_[ways_.at(at).arrived];
+        const replay_place sent = sender_of_[ways_.at(at).arrived];
         const rank_t to = ways_.at(at).to;
         ways_.consume(at);
         come(to, sent);
@@ -199,10 +194,10 @@ public:
       for (const replay_span& s : result_.spans[r]) t.end = std::max(t.end, s.end);
       result_.end_ps = std::max(result_.end_ps, t.end);
     }
-    const auto in_file = [this](op_ref o) { return std::pair{at(o).line, o.rank}; };
-    op_ref first;
+    const auto in_file = [this](replay_place o) { return std::pair{at(o).line, o.rank}; };
+    replay_place first;
     for (const auto& rank : ranks_)
-      rank.messages.for_unreceived([&](op_ref sent) {
+      rank.messages.for_unreceived([&](replay_place sent) {
         if (result_.unreceived++ == 0 || in_file(sent) < in_file(first)) first = sent;
       });
     if (result_.unreceived > 0) result_.first_unreceived = place(first);
@@ -236,7 +231,7 @@ private:
   };
   /// An access to the shared segment.
   struct access {
-    op_ref by;
+    replay_place by;
     std::int64_t alone_until = 0;
   };
   /// A piece of a partitioned collective's output on a rank.
@@ -249,14 +244,14 @@ private:
     virtual_performers by{};
     std::vector<std::uint32_t> operations;  ///< by member: which of its rank's
     std::size_t entered = 0;
-    op_ref last{};  ///< who came last
+    replay_place last{};  ///< who came last
     std::int64_t ends = 0;
   };
 
   const std::vector<replay_operation>& operations(std::size_t rank) const { return what_.ranks[rank].operations; }
-  const replay_operation& at(op_ref o) const { return operations(static_cast<std::size_t>(o.rank))[o.operation]; }
-  rank_data& rank_of(op_ref o) { return ranks_[static_cast<std::size_t>(o.rank)]; }
-  replay_span& span(op_ref o) { return result_.spans[static_cast<std::size_t>(o.rank)][o.operation]; }
+  const replay_operation& at(replay_place o) const { return operations(static_cast<std::size_t>(o.rank))[o.operation]; }
+  rank_data& rank_of(replay_place o) { return ranks_[static_cast<std::size_t>(o.rank)]; }
+  replay_span& span(replay_place o) { return result_.spans[static_cast<std::size_t>(o.rank)][o.operation]; }
 
   // -- before -----------------------------------------------------------------------------------------------------------
 
@@ -324,7 +319,7 @@ private:
     try {
       handler();
       while (!ready_.empty()) {
-        const op_ref o = ready_.front();
+        const replay_place o = ready_.front();
         ready_.pop_front();
         get_ready(o);
       }
@@ -333,7 +328,7 @@ private:
     }
   }
 
-  void get_ready(op_ref o) {
+  void get_ready(replay_place o) {
     replay_span& s = span(o);
     s.ready = time_.now();
     const replay_operation& what = at(o);
@@ -356,7 +351,7 @@ private:
   }
 
   /// Occupies its cpu as soon as that is free.
-  void work(op_ref o, std::int64_t alone) {
+  void work(replay_place o, std::int64_t alone) {
     const std::int64_t now = time_.now();
     const element_index core = on_.place_of(o.rank).core;
     std::int64_t done = now;
@@ -383,7 +378,7 @@ private:
     d.since = time_.now();
   }
   /// None of what takes no time of its own.
-  std::uint32_t* counter_of(op_ref o) {
+  std::uint32_t* counter_of(replay_place o) {
     rank_data& d = rank_of(o);
     switch (at(o).what) {
       case op_kind::calc: return &d.computing;
@@ -394,7 +389,7 @@ private:
     }
   }
 
-  void begin(op_ref o) {
+  void begin(replay_place o) {
     account(o.rank);
     if (std::uint32_t* const under_way = counter_of(o)) ++*under_way;
     span(o).begin = time_.now();
@@ -402,11 +397,11 @@ private:
   }
 
   /// Its work has ended. A send's message leaves only now.
-  void end(op_ref o) {
+  void end(replay_place o) {
     if (at(o).what == op_kind::send && !leave(o)) return;
     finish(o);
   }
-  void finish(op_ref o) {
+  void finish(replay_place o) {
     account(o.rank);
     if (std::uint32_t* const under_way = counter_of(o)) --*under_way;
     span(o).end = time_.now();
@@ -414,7 +409,7 @@ private:
     release(o, false);
   }
 
-  void release(op_ref o, bool begun) {
+  void release(replay_place o, bool begun) {
     rank_data& d = rank_of(o);
     for (std::uint32_t i = d.begins[o.operation]; i < d.begins[o.operation + 1]; ++i) {
       const auto [later, at_begin] = d.later[i];
@@ -428,7 +423,7 @@ private:
   // -- memory -----------------------------------------------------------------------------------------------------------
 
   /// As dma_get and dma_put of scores (virtual_rank).
-  void touch(op_ref o) {
+  void touch(replay_place o) {
     const replay_operation& what = at(o);
     const std::int64_t alone = on_.host.transfer.count();
     span(o).work = alone;
@@ -446,7 +441,7 @@ private:
   // -- messages ---------------------------------------------------------------------------------------------------------
 
   /// Whether the send has ended with that.
-  bool leave(op_ref o) {
+  bool leave(replay_place o) {
     const replay_operation& what = at(o);
     const bool eager = what.amount <= options_.eager_bytes;
     if (what.peer == o.rank) {
@@ -460,16 +455,16 @@ private:
     return eager;
   }
 
-  void come(rank_t to, op_ref sent) {
+  void come(rank_t to, replay_place sent) {
     const auto receive = ranks_[static_cast<std::size_t>(to)].messages.come(sent, at(sent).tag);
     if (!receive) return;
-    const op_ref o{to, *receive};
+    const replay_place o{to, *receive};
     span(o).from = sent.rank;
     span(o).operation = sent.operation;
     matched(o, sent);
   }
 
-  void matched(op_ref o, op_ref sent) {
+  void matched(replay_place o, replay_place sent) {
     const std::uint64_t bytes = at(sent).amount;
     if (bytes > at(o).amount) throw error(errc::bad_config, sizes_of(o, sent) + "; a receive must have room for it");
     if (bytes < at(o).amount && ++result_.shorter == 1) result_.first_shorter = sizes_of(o, sent);
@@ -487,18 +482,18 @@ private:
     }
   }
 
-  std::string sizes_of(op_ref o, op_ref sent) const {
+  std::string sizes_of(replay_place o, replay_place sent) const {
     return place(o) + ": it receives " + std::to_string(at(o).amount) + " bytes, but the message of " + place(sent) +
            ", with tag " + std::to_string(at(sent).tag) + ", has " + std::to_string(at(sent).amount);
   }
 
   // -- collectives ------------------------------------------------------------------------------------------------------
 
-  group_data& group_of(op_ref o) { return groups_[what_.collectives[at(o).amount]]; }
+  group_data& group_of(replay_place o) { return groups_[what_.collectives[at(o).amount]]; }
   /// The operation's rank among those of its collective.
-  rank_t member_of(op_ref o) { return static_cast<rank_t>(group_of(o).index_of.at(o.rank)); }
+  rank_t member_of(replay_place o) { return static_cast<rank_t>(group_of(o).index_of.at(o.rank)); }
   /// Made when the first of its operations comes.
-  collective_data& collective_of(op_ref o) {
+  collective_data& collective_of(replay_place o) {
     auto& kept = collectives_[at(o).amount];
     if (!kept) kept = open(group_of(o), static_cast<std::uint32_t>(at(o).amount));
     return *kept;
@@ -507,7 +502,7 @@ private:
   output_piece& piece_of(std::uint32_t number, rank_t member, std::int64_t piece) {
     return pieces_[number][{member, piece}];
   }
-  void await(op_ref o) {
+  void await(replay_place o) {
     output_piece& p = piece_of(static_cast<std::uint32_t>(at(o).amount), member_of(o), at(o).tag);
     if (p.arrived) finish(o);
     else p.waiting.push_back(o.operation);
@@ -521,7 +516,7 @@ private:
       time_.at(time_.now(), self_, operation_event{rank, o, 1});
   }
 
-  void enter(op_ref o) {
+  void enter(replay_place o) {
     const auto number = static_cast<std::uint32_t>(at(o).amount);
     const group_data& g = group_of(o);
     collective_data& c = collective_of(o);
@@ -577,7 +572,7 @@ private:
       done = std::max(done, ways_.work(core, g.of->meets_ps, 0));
     }
     for (std::size_t m = 0; m < c->operations.size(); ++m) {
-      const op_ref o{g.of->ranks[m], c->operations[m]};
+      const replay_place o{g.of->ranks[m], c->operations[m]};
       if (c->last.rank != o.rank) span(o).from = c->last.rank, span(o).operation = c->last.operation;
       time_.at(done, self_, operation_event{o.rank, o.operation, 1});
     }
@@ -589,7 +584,7 @@ private:
   void member_ended(std::uint32_t number, rank_t member, std::int64_t at) {
     collective_data& c = *collectives_[number];
     const auto m = static_cast<std::size_t>(member);
-    const op_ref o{groups_[what_.collectives[number]].of->ranks[m], c.operations[m]};
+    const replay_place o{groups_[what_.collectives[number]].of->ranks[m], c.operations[m]};
     if (c.last.rank != o.rank && c.entered == c.operations.size()) {
       span(o).from = c.last.rank;
       span(o).operation = c.last.operation;
@@ -609,13 +604,13 @@ private:
 
   // -- the end ----------------------------------------------------------------------------------------------------------
 
-  std::string place(op_ref o) const {
+  std::string place(replay_place o) const {
     const replay_rank& of = what_.ranks[static_cast<std::size_t>(o.rank)];
     return of.file + ":" + std::to_string(at(o).line) + ": " + std::string{troupe::name(at(o).what)} + " of rank " +
            std::to_string(o.rank);
   }
 
-  std::string why_not(op_ref o) const {
+  std::string why_not(replay_place o) const {
     const replay_operation& what = at(o);
     const rank_data& d = ranks_[static_cast<std::size_t>(o.rank)];
     if (d.missing[o.operation] > 0) {
@@ -640,7 +635,7 @@ private:
     for (const bool ready : {true, false})
       for (std::size_t r = 0; r < ranks_.size() && shown < 4; ++r)
         for (std::uint32_t i = 0; i < operations(r).size() && shown < 4; ++i) {
-          const op_ref o{static_cast<rank_t>(r), i};
+          const replay_place o{static_cast<rank_t>(r), i};
           if (result_.spans[r][i].end >= 0 || (ranks_[r].missing[i] == 0) != ready) continue;
           text += "\n  " + place(o) + " " + why_not(o);
           ++shown;
@@ -662,11 +657,11 @@ private:
   std::vector<std::uint32_t> open_;                            ///< their numbers, but for those whose ranks meet:
   std::size_t meeting_ = 0;                                    ///< how many of these wait for ranks
   std::uint32_t messages_ = 0;                                 ///< the part of single messages
-  std::vector<op_ref> sender_of_;                              ///< by message
+  std::vector<replay_place> sender_of_;                        ///< by message
   std::deque<access> accesses_;                                ///< by number
   /// By collective, member and piece: those that have arrived, or are waited for.
   std::vector<std::map<std::pair<rank_t, std::int64_t>, output_piece>> pieces_;
-  std::deque<op_ref> ready_;
+  std::deque<replay_place> ready_;
   std::size_t left_ = 0;
   replay_outcome result_;
   std::exception_ptr failure_;

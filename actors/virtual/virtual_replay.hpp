@@ -69,6 +69,12 @@ struct replay_trace {
   std::vector<std::uint32_t> collectives;  ///< the group of each
 };
 
+/// An operation of a trace.
+struct replay_place {
+  rank_t rank = -1;             ///< −1: none
+  std::uint32_t operation = 0;  ///< which of that rank's
+};
+
 /// When an operation did what, in picoseconds, and why not sooner.
 struct replay_span {
   std::int64_t ready = -1, begin = -1, end = -1;  ///< −1: never

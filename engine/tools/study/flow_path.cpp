@@ -17,11 +17,6 @@ namespace {
 using op_kind = replay_operation::kind;
 using flow_part = flow_stretch::part;
 
-struct op_place {
-  int rank = -1;
-  std::uint32_t operation = 0;
-};
-
 class flow_path_finder {
 public:
   flow_path_finder(const study_flow& flow, const hardware& on, const lowered_flow& made, const replay_outcome& times)
@@ -71,8 +66,8 @@ private:
     lowered_flow::owner tile{};
   };
 
-  const replay_span& span(op_place o) const { return times_.spans[static_cast<std::size_t>(o.rank)][o.operation]; }
-  const replay_operation& operation(op_place o) const {
+  const replay_span& span(replay_place o) const { return times_.spans[static_cast<std::size_t>(o.rank)][o.operation]; }
+  const replay_operation& operation(replay_place o) const {
     return made_.trace.ranks[static_cast<std::size_t>(o.rank)].operations[o.operation];
   }
   const lowered_flow::owner& owner() const { return made_.owners[static_cast<std::size_t>(at_.rank)][at_.operation]; }
@@ -98,7 +93,7 @@ private:
     return -1;
   }
 
-  bool go(op_place to) {
+  bool go(replay_place to) {
     at_ = to;
     return true;
   }
@@ -128,7 +123,7 @@ private:
   bool go_to_work_before(std::int32_t core, std::int64_t then) {
     const auto found = std::ranges::lower_bound(works_, core_work{at_.rank, core, then, 0});
     if (found == works_.end() || found->rank != at_.rank || found->core != core || found->end != then) return false;
-    const op_place before{at_.rank, found->operation};
+    const replay_place before{at_.rank, found->operation};
     return span(before).begin < then && go(before);  // what takes no time cannot have kept it
   }
 
@@ -137,9 +132,9 @@ private:
     const study_node& n = flow_.node(node_of_collective_[o.amount]);
     const bool syncs = n.what != study_node::kind::collective;
     const int source = o.what == op_kind::arrived && n.whole ? static_cast<int>(o.tag / n.parts) : -1;
-    op_place last{};
+    replay_place last{};
     std::int64_t since = std::numeric_limits<std::int64_t>::min();
-    for (const op_place& other : of_collective_[o.amount]) {
+    for (const replay_place& other : of_collective_[o.amount]) {
       const bool tells = operation(other).what == op_kind::ready;
       if (o.what == op_kind::arrived && tells && operation(other).tag != o.tag % n.parts) continue;
       if (source >= 0 && other.rank != source && other.rank != at_.rank) continue;
@@ -152,8 +147,8 @@ private:
     return operation(last).what == op_kind::ready ? go(last) : go_before(last);
   }
   /// To what one that comes to a collective waited for on its own rank; its span names the last rank that came.
-  bool go_before(op_place o) {
-    op_place last{};
+  bool go_before(replay_place o) {
+    replay_place last{};
     for (const replay_dependency& n : made_.trace.ranks[static_cast<std::size_t>(o.rank)].needs)
       if (n.later == o.operation && (last.rank < 0 || span({o.rank, n.earlier}).end > span(last).end))
         last = {o.rank, n.earlier};
@@ -222,11 +217,11 @@ private:
   const hardware& on_;
   const lowered_flow& made_;
   const replay_outcome& times_;
-  std::vector<std::vector<op_place>> of_collective_;  ///< who comes to it, or says that a part is ready
-  std::vector<int> node_of_collective_;               ///< that performs it; of a sync the one whose input waits for it
+  std::vector<std::vector<replay_place>> of_collective_;  ///< who comes to it, or says that a part is ready
+  std::vector<int> node_of_collective_;  ///< that performs it; of a sync the one whose input waits for it
   std::vector<core_work> works_;
   std::size_t most_ = 0;
-  op_place at_;
+  replay_place at_;
   std::int64_t now_ = 0;
   std::vector<found> found_;
 };
