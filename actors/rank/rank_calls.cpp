@@ -145,6 +145,7 @@ bool rank_cell::wait_here(board_performer::status status, time_limit deadline, s
   slot_wait_options how;
   how.spin = 0;
   how.yields = waiting_.yields;
+  how.beside = waiting_.beside;
   how.patience = state_.patience();
   if (deadline) how.patience = std::clamp(*deadline, std::chrono::nanoseconds{0}, how.patience);
   how.watch = &tired;

@@ -4,7 +4,8 @@
 // core, *helps* (turns other ranks, runs ready actors), *sleeps*, and is *woken* by the thread that makes what it waits for true.
 //
 // Where every waiting thread can have a core of its own, looking is cheapest: a message arrives within a fraction of the time that
-// a sleeper takes to be woken. Where cores are shared, a thread that looks keeps the others from what it waits for, so it yields instead. A
+// a sleeper takes to be woken. Where cores are shared, a thread that looks keeps the others from what it waits for, so it yields instead;
+// but for a while it looks if all that it waits for is done on other cores, as a yield would only be given back, for two changes of threads. A
 // thread that yields stays where it is, though: two that share a core while another one idles would hand it to and fro for tens of
 // milliseconds. One that sleeps is woken on the idle core. So with cores enough nobody yields.
 // Nor does who shares a core for the moment look for long (shared_cores.hpp): he keeps the other from running.
@@ -23,6 +24,7 @@ struct waiting_policy {
   /// Eight or more share each core, so that some of them sleep in most waits. Then a thread that goes to sleep should not make a barrier in all threads,
   /// which interrupts the other cores (1 to 50 µs, as the machine is). The waking thread makes a fence each time instead (10 ns).
   bool many_sleep = false;
+  int beside = 0;  ///< looks instead of yields, while all that it waits for is done on other cores
 };
 
 /// Looks without a pause, and the least that a thread spins where it may at all: a peer that is at work answers within them, and a
@@ -31,9 +33,17 @@ inline constexpr int eager_looks = 64;
 /// A sleep this short should have been spent looking: it is about what sleeping and being woken cost.
 inline constexpr std::chrono::nanoseconds brief_sleep = std::chrono::microseconds{100};
 
+/// About as long as threads on another core take to change some times. They may have been stopped there, by somebody else.
+inline constexpr int looks_beside = 256;
+inline constexpr int most_asked = 32;
+
 /// @param threads that wait for each other @param cores that they may use @param most_spin as configured
 inline waiting_policy waiting_for(int threads, int cores, int most_spin = 4096) {
-  if (threads > cores) return {0, 32, false, threads >= 8 * cores};
+  if (threads > cores) {
+    const bool many_sleep = threads >= 8 * cores;
+    // What is asked before each such look takes as long as there are threads.
+    return {0, 32, false, many_sleep, many_sleep || threads > most_asked ? 0 : looks_beside};
+  }
   return {std::min(4096, most_spin), 0, threads < cores};
 }
 
@@ -57,6 +67,11 @@ public:
     if (yields_ < most_.yields) return ++yields_, step::yield;
     return step::sleep;
   }
+  /// The same, where all that it waits for is done on other cores: its own one is needed by nobody.
+  step next_beside() {
+    if (looks_ < most_.spin || beside_ >= most_.beside) return next();
+    return ++beside_, step::pause;
+  }
   /// Others spin already, and one is enough to find what comes.
   step next_without_spin() {
     looks_ = most_.spin;
@@ -65,16 +80,16 @@ public:
   /// Its core is others' for long (yielding.hpp).
   void stop_yielding() { yields_ = most_.yields; }
   /// It has found something to do.
-  void restart() { looks_ = yields_ = 0; }
+  void restart() { looks_ = yields_ = beside_ = 0; }
   /// It was woken, and something else than what it waits for had come. It does not yield once more: its core was free.
   void woken() { looks_ = 0; }
   /// Looks so far.
-  int taken() const { return looks_ + yields_; }
+  int taken() const { return looks_ + yields_ + beside_; }
 
 private:
   waiting_policy most_;
   int eager_;
-  int looks_ = 0, yields_ = 0;
+  int looks_ = 0, yields_ = 0, beside_ = 0;
 };
 
 /// The looks of a thread that cares for what others leave and may come back to. To leave something should wake nobody, so the thread naps

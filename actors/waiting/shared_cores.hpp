@@ -4,8 +4,10 @@
 // other one, or they have just begun. A thread that looks keeps the other from doing what it waits for, for as long as it looks. One that sleeps
 // lets it go on at once, and is woken on an idle core if there is one.
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
+#include <thread>
 
 #if defined(__linux__)
 #include <sched.h>
@@ -20,6 +22,12 @@ inline int current_core() noexcept {
 #else
   return -1;
 #endif
+}
+
+/// That this process may use, when it asked first; at least 1.
+inline int usable_cores() {
+  static const int found = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  return found;
 }
 
 /// Any thread. Its words are hints: a thread may have been moved since.
@@ -38,8 +46,17 @@ public:
     std::atomic<int>& mine = entries_[me].core_and_one;
     if (mine.load(std::memory_order_relaxed) != core + 1) mine.store(core + 1, std::memory_order_relaxed);
   }
+  /// There are more threads than cores, so that one has to leave its core before another goes on.
+  bool are_too_few() const { return threads_ > cores_; }
+  /// For tests, which depend on no computer. Before a thread is at work.
+  void assume(int cores) { cores_ = cores; }
   /// Another thread was seen last where `me` is.
   bool is_shared(int me) const { return is_shared(me, threads_); }
+  /// Both were seen last on one core.
+  bool are_together(int me, int other) const {
+    return entries_[me].core_and_one.load(std::memory_order_relaxed) ==
+           entries_[other].core_and_one.load(std::memory_order_relaxed);
+  }
   bool is_shared_with_lower(int me) const { return is_shared(me, me); }
   /// The calling thread goes to a core that it may use and where none of the others was seen last. False: there is none, or the system does not
   /// let it. The cores that it may use stay as they were.
@@ -73,6 +90,7 @@ private:
   }
   entry* entries_;
   int threads_;
+  int cores_ = usable_cores();
 };
 
 }  // namespace troupe

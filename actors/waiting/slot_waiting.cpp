@@ -22,9 +22,9 @@ public:
       : performers_(performers), options_(options) {}
 
   slot_wait_result run() {
-    wait_course course{{options_.spin, options_.yields}};
+    wait_course course{{.spin = options_.spin, .yields = options_.yields, .beside = options_.beside}};
     while (!look()) {
-      const auto step = course.next();
+      const auto step = waits_for_other_cores() ? course.next_beside() : course.next();
       if (step == wait_course::step::sleep) return sleep();
       if (step == wait_course::step::pause) pause_core();
       if (step == wait_course::step::yield && !yield_core()) return sleep();
@@ -51,6 +51,11 @@ private:
       all = all && status == board_performer::status::performed;
     }
     return all;
+  }
+
+  /// A thread that turns several ranks does not ask.
+  bool waits_for_other_cores() const {
+    return options_.beside > 0 && performers_.size() == 1 && performers_.front()->waits_for_other_cores();
   }
 
   bool stopped() {

@@ -25,6 +25,7 @@ public:
 struct slot_wait_options {
   int spin = 4096;  ///< looks with a pause between; choose 0 when there are more ranks than cores
   int yields = 32;  ///< then, looks with a yield between
+  int beside = 0;   ///< see waiting_policy
   std::chrono::nanoseconds patience = std::chrono::milliseconds{1};
   std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
   slot_watch* watch = nullptr;

@@ -224,6 +224,19 @@ void find_only_ones(slot_program& code) {
   }
 }
 
+bool sends_first(const slot_program& code) {
+  const auto sources =
+      std::count_if(code.channels.begin(), code.channels.end(), [](const auto& use) { return !use.outgoing; });
+  if (sources != code.ranks - 1) return false;
+  return std::all_of(code.lanes.begin(), code.lanes.end(), [&](const slot_program::lane_range& lane) {
+    bool received = false;
+    return std::all_of(code.steps.begin() + lane.begin, code.steps.begin() + lane.end, [&](const slot_step& s) {
+      received = received || receives(s.kind);
+      return !sends(s.kind) || (!received && s.after_lane < 0);
+    });
+  });
+}
+
 std::string too_large(const places::place& at, std::size_t most_lines) {
   return "messages " + std::string{at.outgoing ? "to" : "from"} + " rank " + std::to_string(at.peer) + " take " +
          std::to_string(at.lines) + " slot lines in one operation; a channel has " + std::to_string(most_lines);
@@ -307,6 +320,7 @@ slot_program compile_slots(program code, slot_format format, std::size_t most_li
   for (const auto& at : where.all())
     made.channels.push_back({at.peer, at.outgoing, 0, at.outgoing ? where.find(at.peer, false) : -1});
   find_only_ones(made);
+  made.sends_first = sends_first(made);
   find_places(made);
   return made;
 }

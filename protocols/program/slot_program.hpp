@@ -72,6 +72,7 @@ struct slot_program {
   std::size_t largest = 0;       ///< bytes of the largest step
   std::uint32_t most_lines = 0;  ///< of a channel
   bool reduces = false;
+  bool sends_first = false;    ///< it receives from every other rank, and nothing before it has sent all
   bool runs_ahead = false;     ///< its sources may be many operations ahead of their destinations
   std::uint64_t identity = 0;  ///< only copies have the same
 };

@@ -120,6 +120,37 @@ TEST_CASE("direct: nobody leaves a barrier before all have come, whoever may wri
     }
 }
 
+TEST_CASE("direct: a rank that has seen all on its core waits for other cores, and so do all once everybody has come") {
+  slot_board board{4};
+  const operation what = direct("fused", flat_setup(collective::all_reduce, 4), 1000);
+  std::vector<std::unique_ptr<direct_player>> players;
+  for (rank_t r = 0; r < 4; ++r) {
+    players.push_back(std::make_unique<direct_player>(board, r));
+    board.cores().note(r, r / 2);
+  }
+  const auto begin = [&](rank_t r) {
+    direct_player& p = *players[static_cast<std::size_t>(r)];
+    p.start(what, 0);
+    return p.performs.advance();
+  };
+  const auto waits_elsewhere = [&](rank_t r) {
+    return players[static_cast<std::size_t>(r)]->performs.waits_for_other_cores();
+  };
+  CHECK(begin(1) == board_performer::status::waiting);
+  CHECK_FALSE(waits_elsewhere(1));
+  CHECK(begin(2) == board_performer::status::waiting);
+  CHECK_FALSE(waits_elsewhere(1));
+  CHECK(begin(0) == board_performer::status::waiting);
+  CHECK(waits_elsewhere(0));
+  CHECK(waits_elsewhere(1));
+  CHECK_FALSE(waits_elsewhere(2));
+  CHECK(begin(3) == board_performer::status::performed);
+  for (auto& p : players) {
+    if (!p->performs.idle()) CHECK(p->performs.advance() == board_performer::status::performed);
+    CHECK(p->wrong(what) == 0);
+  }
+}
+
 TEST_CASE("direct: long bodies are cut, unless their steps overlap") {
   const operation what = direct("fused", flat_setup(collective::all_reduce, 2), 1 << 20);
   direct_sizes sizes;

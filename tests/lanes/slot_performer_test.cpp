@@ -19,10 +19,12 @@ using slot_test::operation;  // not the rank's
 namespace {
 
 constexpr slot_format formats[] = {slot_format::ll, slot_format::ll128};
+constexpr int plenty_of_cores = 1024;
 
 /// Ranks of one board, advanced by this thread in random order.
 struct slot_ranks {
-  explicit slot_ranks(int ranks) : board(ranks) {
+  explicit slot_ranks(int ranks, int cores = plenty_of_cores) : board(ranks) {
+    board.cores().assume(cores);
     for (rank_t r = 0; r < ranks; ++r) players.push_back(std::make_unique<player>(board, r));
   }
 
@@ -264,39 +266,43 @@ TEST_CASE("slots: stamps that repeat after the wrap are not taken for new ones")
   }
 }
 
-TEST_CASE("slots: a sender that runs ahead fills a ring, and goes on when half of it is free") {
-  constexpr std::uint64_t depth = slot_channel::ring_epochs;
+TEST_CASE(
+    "slots: a sender that runs ahead fills a ring, where ranks share cores a long one behind it, and goes on when "
+    "half of that is free") {
   for (const slot_format format : formats)
-    for (const std::uint64_t first : {std::uint64_t{0}, std::uint64_t{7}}) {
-      slot_ranks all{2};
-      const operation plain{"one_shot", flat_setup(collective::broadcast, 2), 10, format};
-      operation what = plain;
-      for (slot_program& code : what.code) code.runs_ahead = true, code.identity += 1'000'000'000;
-      player &root = *all.players[0], &other = *all.players[1];
-      // The receiver has read nothing of these when the ring is laid down.
-      for (std::uint64_t e = first; e < first + 2; ++e) {
-        root.start(plain, e);
-        CHECK(root.performs.advance() == slot_performer::status::performed);
+    for (const bool share : {false, true})
+      for (const std::uint64_t first : {std::uint64_t{0}, std::uint64_t{7}}) {
+        slot_ranks all{2, share ? 1 : plenty_of_cores};
+        const operation plain{"one_shot", flat_setup(collective::broadcast, 2), 10, format};
+        operation what = plain;
+        for (slot_program& code : what.code) code.runs_ahead = true, code.identity += 1'000'000'000;
+        player &root = *all.players[0], &other = *all.players[1];
+        // The receiver has read nothing of these when the ring is laid down.
+        for (std::uint64_t e = first; e < first + 2; ++e) {
+          root.start(plain, e);
+          CHECK(root.performs.advance() == slot_performer::status::performed);
+        }
+        const std::uint64_t begin = first + 2;
+        const std::uint64_t last_ring = begin + (share ? slot_channel::ring_epochs : 0);
+        const std::uint64_t depth = share ? slot_channel::long_ring_epochs : slot_channel::ring_epochs;
+        for (std::uint64_t e = begin; e < last_ring + depth; ++e) {
+          root.start(what, e);
+          REQUIRE(root.performs.advance() == slot_performer::status::performed);
+        }
+        root.start(what, last_ring + depth);
+        for (std::uint64_t e = first; e < last_ring + depth + 1; ++e) {
+          other.start(e < begin ? plain : what, e);
+          const bool enough = e > last_ring + depth / 2;
+          CHECK(root.performs.advance() ==
+                (enough ? slot_performer::status::performed : slot_performer::status::waiting));
+          slot_board::sleep s{all.board, 0};
+          root.performs.announce(s);
+          s.fence();
+          CHECK(other.performs.advance() == slot_performer::status::performed);
+          CHECK(other.wrong(what) == 0);
+          if (!enough) CHECK(s.woken() == (e == last_ring + depth / 2));
+        }
       }
-      const std::uint64_t begin = first + 2;
-      for (std::uint64_t e = begin; e < begin + depth; ++e) {
-        root.start(what, e);
-        REQUIRE(root.performs.advance() == slot_performer::status::performed);
-      }
-      root.start(what, begin + depth);
-      for (std::uint64_t e = first; e < begin + depth + 1; ++e) {
-        other.start(e < begin ? plain : what, e);
-        const bool enough = e > begin + depth / 2;
-        CHECK(root.performs.advance() ==
-              (enough ? slot_performer::status::performed : slot_performer::status::waiting));
-        slot_board::sleep s{all.board, 0};
-        root.performs.announce(s);
-        s.fence();
-        CHECK(other.performs.advance() == slot_performer::status::performed);
-        CHECK(other.wrong(what) == 0);
-        if (!enough) CHECK(s.woken() == (e == begin + depth / 2));
-      }
-    }
 }
 
 TEST_CASE("channel: short messages of a source that runs ahead lie four in a cache line, once it has sent in the epoch "
@@ -370,8 +376,9 @@ TEST_CASE("slots: a short message is found wherever its source has left it, and 
 TEST_CASE("slots: calls that run ahead between others, of every size, by ranks that are many epochs apart") {
   std::mt19937_64 random{seed()};
   constexpr std::uint64_t wrap = slots::stamps_per_generation;
-  for (const std::uint64_t first : {std::uint64_t{0}, wrap - 100}) {
-    slot_ranks all{3};
+  for (const auto& [first, cores] :
+       {std::pair{std::uint64_t{0}, plenty_of_cores}, {std::uint64_t{0}, 1}, {wrap - 100, 1}, {wrap - 200, 2}}) {
+    slot_ranks all{3, cores};
     std::vector<operation> calls;
     for (const collective c : {collective::broadcast, collective::reduce, collective::gather, collective::scatter})
       for (const std::size_t count : {0U, 1U, 15U, 29U, 31U, 300U})
@@ -389,7 +396,7 @@ TEST_CASE("slots: calls that run ahead between others, of every size, by ranks t
       // One rank after the other as far as it goes, so that they drift apart.
       const std::size_t r = random() % 3;
       player& p = *all.players[r];
-      for (std::uint64_t steps = random() % 60; steps > 0 && at[r] < program.size(); --steps) {
+      for (std::uint64_t steps = random() % 250; steps > 0 && at[r] < program.size(); --steps) {
         const operation& what = calls[program[at[r]]];
         if (!std::exchange(under_way[r], true)) p.start(what, first + at[r], program[at[r]] + 1);
         const auto status = p.performs.advance();

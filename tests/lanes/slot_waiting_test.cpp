@@ -431,6 +431,85 @@ TEST_CASE("slots: a sleep ends though its membarrier is refused, and later board
 }
 #endif
 
+TEST_CASE(
+    "slots: a rank that has heard of all on its core waits for other cores, where nobody waits for others to send") {
+  for (const std::string_view which : {"one_shot", "recursive_doubling", "ring"}) {
+    CAPTURE(which);
+    slot_board board{4};
+    const operation what{which, flat_setup(collective::all_reduce, 4), 1, slot_format::ll128};
+    std::vector<std::unique_ptr<player>> players;
+    for (rank_t r = 0; r < 4; ++r) {
+      players.push_back(std::make_unique<player>(board, r));
+      board.cores().note(r, r / 2);
+    }
+    const auto begin = [&](rank_t r) {
+      players[static_cast<std::size_t>(r)]->start(what, 0);
+      players[static_cast<std::size_t>(r)]->performs.advance();
+    };
+    const auto waits_elsewhere = [&](rank_t r) {
+      board_performer& p = players[static_cast<std::size_t>(r)]->performs;
+      REQUIRE(p.advance() == board_performer::status::waiting);
+      return p.waits_for_other_cores();
+    };
+    const bool at_once = which == "one_shot";
+    begin(1);
+    CHECK_FALSE(waits_elsewhere(1));
+    begin(2);
+    CHECK_FALSE(waits_elsewhere(1));
+    CHECK_FALSE(waits_elsewhere(2));
+    begin(0);
+    CHECK(waits_elsewhere(1) == at_once);
+    CHECK(waits_elsewhere(0) == at_once);
+    CHECK_FALSE(waits_elsewhere(2));
+    board.cores().note(2, 5);
+    board.cores().note(3, 0);
+    CHECK_FALSE(waits_elsewhere(0));
+    CHECK(waits_elsewhere(2) == at_once);
+    begin(3);
+    for (int turns = 0; turns < 4; ++turns)
+      for (auto& p : players) p->performs.advance();
+    for (auto& p : players) CHECK(p->wrong(what) == 0);
+  }
+}
+
+namespace {
+/// Never done; says that it waits for other cores as often as it is told.
+class endless final : public board_performer {
+public:
+  endless(slot_board& board, rank_t rank) : board_performer(board, rank) {}
+  status advance() override { return ++looks, status::waiting; }
+  void abandon() override {}
+  bool idle() const override { return false; }
+  bool waits_for_other_cores() const override { return elsewhere; }
+  std::vector<lane_wait> waits() const override { return {}; }
+  void announce(slot_board::sleep& to) const override { to.announce(rank_, slot_board::anybody); }
+  std::size_t steps_taken() const override { return 0; }
+
+  bool elsewhere = true;
+  int looks = 0;
+};
+}  // namespace
+
+TEST_CASE(
+    "slots: a wait looks in vain before it yields only where it waits for other cores, and asks for none of several") {
+  slot_board board{2};
+  const auto looks = [&](bool elsewhere, std::size_t performers) {
+    endless one{board, 0}, other{board, 1};
+    one.elsewhere = other.elsewhere = elsewhere;
+    board_performer* const both[] = {&one, &other};
+    slot_wait_options how;
+    how.spin = 0;
+    how.yields = 0;
+    how.beside = 10;
+    how.deadline = std::chrono::steady_clock::now();
+    CHECK(wait_slots({both, performers}, how).how == slot_wait_result::ended::timed_out);
+    return one.looks;
+  };
+  const int least = looks(false, 1);
+  CHECK(looks(true, 1) == least + 10);
+  CHECK(looks(true, 2) == least);
+}
+
 TEST_CASE("slots: a wait names the performer that met another call") {
   slot_board board{2};
   const operation what{"one_shot", flat_setup(collective::all_reduce, 2), 1, slot_format::ll128};

@@ -50,6 +50,28 @@ TEST_CASE("waiting: threads that have cores look, those that share them yield") 
   CHECK(waiting_for(1, 64, 0).spin == 0);
 }
 
+TEST_CASE("waiting: who shares a core looks beside others on other cores for a while, and yields then") {
+  CHECK(waiting_for(2, 2).beside == 0);
+  CHECK(waiting_for(3, 2).beside == looks_beside);
+  CHECK(waiting_for(15, 2).beside == looks_beside);
+  CHECK(waiting_for(16, 2).beside == 0);
+  CHECK(waiting_for(most_asked + 1, most_asked).beside == 0);
+  wait_course course{{.spin = 1, .yields = 2, .beside = 3}, 0};
+  const auto beside = [&] { return course.next_beside(); };
+  using step = wait_course::step;
+  CHECK(beside() == step::pause);  // of the looks that it has anyway
+  CHECK(beside() == step::pause);
+  CHECK(beside() == step::pause);
+  CHECK(course.next() == step::yield);  // one on its core is needed
+  CHECK(beside() == step::pause);
+  CHECK(beside() == step::yield);
+  CHECK(beside() == step::sleep);
+  CHECK(course.taken() == 6);
+  course.restart();
+  CHECK(course.taken() == 0);
+  CHECK(beside() == step::pause);
+}
+
 TEST_CASE("waiting: where very many share each core, whoever sleeps interrupts nobody, and a wait is long later") {
   for (const int cores : {1, 2, 64}) {
     CHECK_FALSE(waiting_for(4 * cores, cores).many_sleep);

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <thread>
 
 #if defined(__linux__)
 #include <sched.h>
@@ -14,22 +13,18 @@
 
 namespace troupe {
 
-static_assert(snapshots::places == slot_channel::ring_epochs, "whoever only gives runs as far ahead on either board");
+static_assert(snapshots::places == slot_channel::ring_epochs,
+              "with cores enough, whoever only gives runs as far ahead on either board");
 
 namespace {
-
-int cores() {
-  static const int found = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  return found;
-}
 
 /// Which body to begin with, of those at work. Where ranks share cores, any rank that runs works for all; beginning at a place that
 /// belongs to the core, it finds in the core's cache what was worked on there last time, if it is much.
 std::size_t first_body(rank_t rank, int ranks, std::size_t bodies, bool much) {
 #if defined(__linux__)
-  if (ranks > cores() && much)
+  if (ranks > usable_cores() && much)
     if (const int core = ::sched_getcpu(); core >= 0)
-      return static_cast<std::size_t>(core % cores()) * bodies / static_cast<std::size_t>(cores());
+      return static_cast<std::size_t>(core % usable_cores()) * bodies / static_cast<std::size_t>(usable_cores());
 #else
   static_cast<void>(ranks), static_cast<void>(much);
 #endif
@@ -222,6 +217,15 @@ void direct_performer::give_up() const {
   place.gave_up.store(mark_, std::memory_order_relaxed);
   for (rank_t r = 0; r < place.ranks(); ++r)
     wait_for_touching(others_, r, [&] { return place.at(r).touching.load(std::memory_order_seq_cst) != mark_; });
+}
+
+bool direct_performer::waits_for_other_cores() const {
+  if (together()) return !alone_;  // what is not done is under way, but where each rank works for itself
+  if (phase_ != phase::meeting || ahead_) return false;
+  const shared_cores& cores = board_->cores();
+  for (rank_t r = 0; r < board_->ranks(); ++r)
+    if (r != rank_ && cores.are_together(rank_, r) && lacks(r)) return false;
+  return true;
 }
 
 std::vector<lane_wait> direct_performer::waits() const {
@@ -519,7 +523,7 @@ void direct_performer::tell_all() const {
 }
 
 void direct_performer::wake_helpers() const {
-  int helpers = std::min(board_->ranks(), cores()) - 1;
+  int helpers = std::min(board_->ranks(), usable_cores()) - 1;
   for (rank_t k = 1; k < board_->ranks() && helpers > 0; ++k)
     if (board_->notify((rank_ + k) % board_->ranks(), rank_)) --helpers;
 }

@@ -49,6 +49,7 @@ public:
 
   bool idle() const override { return phase_ == phase::none; }
   bool together() const override { return phase_ > phase::at_odds && !ahead_; }
+  bool waits_for_other_cores() const override;
   std::vector<lane_wait> waits() const override;
   /// The rank that finishes the last unit wakes all others.
   void announce(slot_board::sleep& to) const override { to.announce(rank_, awaited()); }

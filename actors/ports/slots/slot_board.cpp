@@ -63,18 +63,34 @@ std::size_t slot_channel::reserve(std::size_t lines, board_memory& from) {
   return level_begin(level);
 }
 
+/// False: no memory.
+bool slot_channel::lay_ring(std::size_t index, std::size_t epochs, std::uint64_t first, board_memory& from) {
+  void* const room = from.take(bytes_of_ring(epochs));  // zeros: places that nobody has used
+  if (room == nullptr) return false;
+  ring* const made = new (room) ring{first, epochs};
+  source_.deep = ring_view{made};
+  rings_[index].store(made, std::memory_order_release);
+  return true;
+}
+
 void slot_channel::deepen(std::uint64_t sequence, board_memory& from) {
-  if (source_.deep != nullptr) return;
-  void* const room = from.take(sizeof(ring));
-  if (room == nullptr) no_memory(sizeof(ring));
-  auto* const made = static_cast<ring*>(room);  // zeros, as all that is taken
-  made->first = sequence;
-  source_.deep = made;
-  ring_.store(made, std::memory_order_release);
+  if (!source_.deep.is_laid() && !lay_ring(0, ring_epochs, sequence, from)) no_memory(bytes_of_ring(ring_epochs));
+}
+
+bool slot_channel::lengthen(std::uint64_t sequence, board_memory& from) {
+  return source_.deep.is_laid() && std::exchange(source_.may_lengthen, false) &&
+         lay_ring(1, long_ring_epochs, sequence, from);
+}
+
+std::size_t slot_channel::ring_bytes() const {
+  std::size_t bytes = 0;
+  for_each_ring([&](const ring_view& laid) { bytes += bytes_of_ring(laid.epochs()); });
+  return bytes;
 }
 
 std::size_t slot_channel::most_bytes() {
-  return sizeof(slot_channel) + sizeof(ring) + 2 * (most_lines - first_lines) * slots::line_bytes;
+  return sizeof(slot_channel) + bytes_of_ring(ring_epochs) + bytes_of_ring(long_ring_epochs) +
+         2 * (most_lines - first_lines) * slots::line_bytes;
 }
 
 void slot_channel::begin_generation(std::uint64_t generation) {
@@ -82,13 +98,13 @@ void slot_channel::begin_generation(std::uint64_t generation) {
     clear_half(parity, 0, source_.half[parity].written);
     source_.half[parity].foreign = 0;
   }
-  if (ring* const deep = source_.deep; deep != nullptr) {
-    for (std::size_t c = 0; c < ring_epochs; ++c) {
-      clear_lines(deep->words[c], first_lines);
-      deep->cells[c].foreign = 0;
+  for_each_ring([](const ring_view& laid) {
+    for (std::size_t c = 0; c < laid.epochs(); ++c) {
+      clear_lines(laid.lines(c), first_lines);
+      laid.cell(c).foreign = 0;
     }
-    slots::clear(deep->short_cells, std::size(deep->short_cells));
-  }
+    slots::clear(laid.short_cells(), laid.epochs() * short_words);
+  });
   source_.generation = generation;
   generation_.store(generation, std::memory_order_release);
 }
@@ -96,16 +112,17 @@ void slot_channel::begin_generation(std::uint64_t generation) {
 /// 1 + the last epoch written. Looks at every place: asked for once in a generation.
 std::uint64_t slot_channel::last_used() const {
   std::uint64_t last = std::max(source_.half[0].used, source_.half[1].used);
-  if (source_.deep != nullptr)
-    for (const place& cell : source_.deep->cells) last = std::max(last, cell.used);
+  for_each_ring([&](const ring_view& laid) {
+    for (std::size_t c = 0; c < laid.epochs(); ++c) last = std::max(last, laid.cell(c).used);
+  });
   return last;
 }
 
 bool slot_channel::prepare(std::uint64_t sequence, std::uint64_t generation, slot_format format, std::uint32_t lines) {
   const unsigned parity = sequence & 1;
-  ring* const deep = source_.deep;
+  const ring_view& deep = source_.deep;
   place& half = source_.half[parity];
-  const bool far = deep != nullptr && lines > first_lines;  // the cell for the first lines, the half for the others
+  const bool far = deep.is_laid() && lines > first_lines;  // the cell for the first lines, the half for the others
   if (far && source_.known < half.used) return wait_until(half.used);
   if (generation != source_.generation) {
     if (const std::uint64_t last = last_used(); source_.known < last) return wait_until(last);
@@ -117,11 +134,11 @@ bool slot_channel::prepare(std::uint64_t sequence, std::uint64_t generation, slo
     at.written = std::max(at.written, count);
   };
   // A cell never counts more lines than it has, so that open() comes here whenever the half is needed, too.
-  if (deep != nullptr)
+  if (deep.is_laid())
     lay(place_of(sequence), std::min<std::uint32_t>(lines, first_lines),
-        [&](std::uint32_t foreign) { clear_lines(deep->words[sequence % ring_epochs], foreign); });
-  if (deep == nullptr || far) {
-    lay(half, lines, [&](std::uint32_t foreign) { clear_half(parity, deep != nullptr ? first_lines : 0, foreign); });
+        [&](std::uint32_t foreign) { clear_lines(deep.lines(sequence), foreign); });
+  if (!deep.is_laid() || far) {
+    lay(half, lines, [&](std::uint32_t foreign) { clear_half(parity, deep.is_laid() ? first_lines : 0, foreign); });
     half.used = sequence + 1;
   }
   return true;

@@ -11,7 +11,9 @@
 //      message of the destination's next epoch (then nothing more is read), else from the destination's word `done`.
 //      A source that may run ahead (rooted operations that nobody waits for) lays down a *ring* beside the halves: from its first epoch
 //      on, the first two lines of an epoch lie in a cell of the ring, and only longer messages use the halves. What holds for halves
-//      holds for cells. The reader finds the ring as it finds lines that were laid down meanwhile: by looking again.
+//      holds for cells. The reader finds the ring as it finds lines that were laid down meanwhile: by looking again. Where ranks share
+//      cores, a source that has filled the ring lays down a longer one, once, and goes on there, so that threads change less often: both
+//      ends use a ring from its first epoch on, and the one before it no more.
 //      A short message that is the only one of its epoch, of a source that runs ahead and has sent in the epoch before, too, lies in a
 //      *short cell* of the epoch instead, of which several share a cache line: what a root has written while its reader was at work
 //      then travels at once. Both ends know from what they sent and saw last where it lies; a reader that waits looks at the other
@@ -22,7 +24,7 @@
 //      then publishes the generation; a destination reads a channel only if it has the generation that it expects.
 //
 // Memory is laid down on demand and never moved, so no reader can hold a stale address: the first two lines of a half in the channel
-// itself, longer messages in levels of eight times the size. 896 bytes a channel, 9.1 KiB a ring; 8 bytes for every pair that never spoke.
+// itself, longer messages in levels of eight times the size. 896 bytes a channel, 9.1 KiB a ring, 36 KiB a long one; 8 bytes for every pair that never spoke.
 //
 // Sleeping. A waiting thread may sleep; a rank that writes to it afterwards looks at its word `sleeping` and wakes it. No
 // wake-up is lost:
@@ -65,9 +67,10 @@ public:
   static constexpr std::size_t first_lines = 2;  ///< of a half, or of a cell of the ring
   static constexpr std::size_t level_count = 4;  ///< further levels end at 16, 128, 1024, 8192 lines
   static constexpr std::size_t most_lines = slots::most_lines;
-  static constexpr std::size_t ring_epochs = 32;  ///< how far a source may run ahead
-  static constexpr std::size_t asked_ahead = 2;   ///< it asks for a line so many epochs before it writes there
-  static constexpr std::size_t short_bytes = 8;   ///< that fit into a short cell
+  static constexpr std::size_t ring_epochs = 32;        ///< how far a source may run ahead
+  static constexpr std::size_t long_ring_epochs = 128;  ///< the same where ranks share cores
+  static constexpr std::size_t asked_ahead = 2;         ///< it asks for a line so many epochs before it writes there
+  static constexpr std::size_t short_bytes = 8;         ///< that fit into a short cell
 
   slot_channel() = default;
   slot_channel(const slot_channel&) = delete;
@@ -82,27 +85,25 @@ public:
   run lines_to_write(std::uint64_t sequence, std::size_t index) {
     if (index >= first_lines) [[unlikely]]
       return lines_of_level(sequence & 1, index);
-    ring* const deep = source_.deep;
-    slots::word* const first = deep == nullptr ? words_[sequence & 1] : deep->words[sequence % ring_epochs];
+    slots::word* const first = source_.deep.is_laid() ? source_.deep.lines(sequence) : words_[sequence & 1];
     return {first + index * slots::line_words, first_lines - index};
   }
-  /// For the destination: {nullptr, 0} while the source has not laid it down. Until it has found the ring (look_for_ring()) it may look
-  /// at a half, where no stamp of this epoch ever comes. @pre index < most_lines
+  /// For the destination: {nullptr, 0} while the source has not laid it down. Until it has found the ring (look_for_ring()) it looks
+  /// at a half or a shorter ring, where no stamp of this epoch ever comes. @pre index < most_lines
   run lines_to_read(std::uint64_t sequence, std::size_t index) {
     if (index >= first_lines) [[unlikely]]
       return lines_of_level(sequence & 1, index);
-    slots::word* const first =
-        sequence < destination_.ring_from ? words_[sequence & 1] : destination_.deep->words[sequence % ring_epochs];
+    slots::word* const first = destination_.deep.is_laid() ? destination_.deep.lines(sequence) : words_[sequence & 1];
     return {first + index * slots::line_words, first_lines - index};
   }
   /// Where the only message of an epoch begins, of a source that runs ahead. @pre as lines_to_write()
   slots::word* message_to_write(std::uint64_t sequence, std::size_t bytes) {
-    return writes_short(sequence, bytes) ? source_.deep->short_cell(sequence) : lines_to_write(sequence, 0).first;
+    return writes_short(sequence, bytes) ? source_.deep.short_cell(sequence) : lines_to_write(sequence, 0).first;
   }
   /// Where the destination expects it.
   slots::word* message_to_read(std::uint64_t sequence, std::size_t bytes) {
     if (bytes <= short_bytes && destination_.seen + 1 == sequence && sequence > destination_.ring_from)
-      return destination_.deep->short_cell(sequence);
+      return destination_.deep.short_cell(sequence);
     return lines_to_read(sequence, 0).first;
   }
   /// Wherever the first message of the epoch with this stamp has come to; nullptr: nowhere.
@@ -111,18 +112,19 @@ public:
       return slots::stamp_in(slots::load(at, std::memory_order_acquire)) == stamp;
     };
     if (const slots::word* const at = lines_to_read(sequence, 0).first; here(at)) return at;
-    if (sequence < destination_.ring_from) return nullptr;
-    const slots::word* const at = destination_.deep->short_cell(sequence);
+    if (!destination_.deep.is_laid()) return nullptr;
+    const slots::word* const at = destination_.deep.short_cell(sequence);
     return here(at) ? at : nullptr;
   }
   /// The destination has not found the message where it looked. True: it knows another place now. So what has come is found without a
   /// look at the line that both ends share.
-  bool look_for_ring() {
-    if (destination_.deep != nullptr) return false;
-    ring* const laid = ring_.load(std::memory_order_acquire);
-    if (laid == nullptr) [[likely]]
+  bool look_for_ring(std::uint64_t sequence) {
+    if (destination_.rings == ring_count) return false;
+    ring* const laid = rings_[destination_.rings].load(std::memory_order_acquire);
+    if (laid == nullptr || sequence < laid->first) [[likely]]
       return false;
-    destination_.deep = laid;
+    ++destination_.rings;
+    destination_.deep = ring_view{laid};
     destination_.ring_from = laid->first;
     return true;
   }
@@ -131,6 +133,9 @@ public:
   std::size_t reserve(std::size_t lines, board_memory& from);
   /// The source, before it writes anything of `sequence`: lays down the ring, if there is none. Throws error(out_of_memory).
   void deepen(std::uint64_t sequence, board_memory& from);
+  /// The source, after open() has failed, if it runs ahead: the same with a long ring, in which there is room at once. Tries once in a channel's life.
+  /// False: there is none, or it was there already.
+  bool lengthen(std::uint64_t sequence, board_memory& from);
 
   /// The source is about to write in `sequence` for the first time. False: the destination has not finished with the place yet;
   /// `known` may then be too old. @pre reserved for `lines`
@@ -148,13 +153,12 @@ public:
   /// the destination has read it. It lies in that one's cache; without this the next call's first read-modify-write would wait for it.
   /// @param only the message is its epoch's only one, and an LL128 line: it may lie in a short cell
   void ask_ahead(std::uint64_t sequence, std::size_t bytes, bool only) {
-    if (source_.deep == nullptr) return;
+    if (!source_.deep.is_laid()) return;
     const bool is_short = only && writes_short(sequence, bytes);
     const std::uint64_t later = sequence + (is_short ? cells_a_line : asked_ahead);
-    const std::size_t cell = later % ring_epochs;
-    if (source_.deep->cells[cell].used > source_.known) return;
-    if (is_short) return slots::ask_for_half(source_.deep->short_cell(later));
-    const slots::word* const line = source_.deep->words[cell];
+    if (source_.deep.cell(later).used > source_.known) return;
+    if (is_short) return slots::ask_for_half(source_.deep.short_cell(later));
+    const slots::word* const line = source_.deep.lines(later);
     slots::ask_for_half(line);
     if (bytes > slots::half_payload) slots::ask_for_half(line + slots::line_words / 2);
   }
@@ -167,8 +171,8 @@ public:
   /// so that the two ends change turns once in many epochs. The destination needs nothing of this rank for that: all that this rank has to
   /// say of those epochs is written.
   void found_full(std::uint64_t sequence) {
-    if (const std::uint64_t used = place_of(sequence).used; source_.deep != nullptr && source_.known < used)
-      source_.enough = used + ring_epochs / 2;
+    if (const std::uint64_t used = place_of(sequence).used; source_.deep.is_laid() && source_.known < used)
+      source_.enough = used + source_.deep.epochs() / 2;
   }
   /// After open() has failed: it is worth another look when the destination has finished all epochs before this one.
   std::uint64_t wanted(std::uint64_t sequence) { return std::max(place_of(sequence).used, source_.enough); }
@@ -185,10 +189,11 @@ public:
   void saw(std::uint64_t sequence) { destination_.seen = sequence; }
   std::uint64_t seen() const { return destination_.seen; }
   /// For reports; the second one: with all that it may ever lay down.
-  std::size_t ring_bytes() const { return ring_.load(std::memory_order_acquire) != nullptr ? sizeof(ring) : 0; }
+  std::size_t ring_bytes() const;
   static std::size_t most_bytes();
 
 private:
+  static constexpr std::size_t ring_count = 2;   ///< the short one and the long one
   static constexpr std::size_t short_words = 2;  ///< of a short cell, with its stamp
   static constexpr std::size_t cells_a_line = 64 / (short_words * sizeof(slots::word));
 
@@ -198,28 +203,51 @@ private:
     std::uint32_t foreign = 0;  ///< lines whose words other than the first may hold LL128 data
     std::uint32_t written = 0;  ///< lines ever written
   };
-  struct ring {
-    std::uint64_t first = 0;  ///< epochs from here on lie in the ring
-    place cells[ring_epochs];
-    alignas(128) slots::word words[ring_epochs][first_lines * slots::line_words] = {};
-    alignas(128) slots::word short_cells[ring_epochs * short_words] = {};
+  static constexpr std::size_t cell_words = first_lines * slots::line_words;
+  /// Behind it lie the cells' lines, the short cells and the source's places, of each as many as it has epochs, a power of two.
+  struct alignas(128) ring {
+    std::uint64_t first = 0;  ///< epochs from here on lie in this ring
+    std::uint64_t epochs = 0;
+  };
+  static constexpr std::size_t bytes_of_ring(std::size_t epochs) {
+    return sizeof(ring) +
+           epochs * (cell_words * sizeof(slots::word) + short_words * sizeof(slots::word) + sizeof(place));
+  }
+  /// A ring as one end uses it.
+  struct ring_view {
+    slots::word* words = nullptr;  ///< nullptr: none has been laid down
+    std::uint64_t mask = 0;        ///< epochs − 1
 
-    slots::word* short_cell(std::uint64_t sequence) { return short_cells + sequence % ring_epochs * short_words; }
+    ring_view() = default;
+    explicit ring_view(ring* of) : words(reinterpret_cast<slots::word*>(of + 1)), mask(of->epochs - 1) {}
+    bool is_laid() const { return words != nullptr; }
+    std::size_t epochs() const { return mask + 1; }
+    slots::word* lines(std::uint64_t sequence) const { return words + (sequence & mask) * cell_words; }
+    slots::word* short_cells() const { return words + epochs() * cell_words; }
+    slots::word* short_cell(std::uint64_t sequence) const { return short_cells() + (sequence & mask) * short_words; }
+    place& cell(std::uint64_t sequence) const {
+      return reinterpret_cast<place*>(short_cells() + epochs() * short_words)[sequence & mask];
+    }
   };
 
   /// The source has sent in the epoch before, too. @pre the message is its epoch's only one
   bool writes_short(std::uint64_t sequence, std::size_t bytes) const {
-    const ring* const deep = source_.deep;
-    return bytes <= short_bytes && deep != nullptr && sequence > deep->first &&
-           deep->cells[(sequence - 1) % ring_epochs].used == sequence;
+    const ring_view& deep = source_.deep;
+    return bytes <= short_bytes && deep.is_laid() && sequence > 0 && deep.cell(sequence - 1).used == sequence;
   }
   place& place_of(std::uint64_t sequence) {
-    return source_.deep == nullptr ? source_.half[sequence & 1] : source_.deep->cells[sequence % ring_epochs];
+    return source_.deep.is_laid() ? source_.deep.cell(sequence) : source_.half[sequence & 1];
   }
   run lines_of_level(unsigned parity, std::size_t index);
   bool wait_until(std::uint64_t known) {
     source_.enough = known;
     return false;
+  }
+  bool lay_ring(std::size_t index, std::size_t epochs, std::uint64_t first, board_memory& from);
+  template <class Action>
+  void for_each_ring(Action action) const {
+    for (const relative<ring>& at : rings_)
+      if (ring* const laid = at.load(std::memory_order_acquire); laid != nullptr) action(ring_view{laid});
   }
   std::uint64_t last_used() const;
   bool prepare(std::uint64_t sequence, std::uint64_t generation, slot_format format, std::uint32_t lines);
@@ -232,18 +260,20 @@ private:
     std::uint64_t known = 0;   ///< all epochs < known are finished at the destination
     std::uint64_t enough = 0;  ///< who found the ring full goes on when half of it is free
     std::uint64_t generation = 0;
-    ring* deep = nullptr;  ///< as ring_
     place half[2];
+    ring_view deep;            ///< the last of rings_
+    bool may_lengthen = true;  ///< has not tried yet
   } source_;
   struct alignas(128) {
     std::uint64_t seen = 0;
     std::uint64_t generation = 0;
-    ring* deep = nullptr;                         ///< as ring_, once found
-    std::uint64_t ring_from = ~std::uint64_t{0};  ///< the first epoch that lies there
+    std::size_t rings = 0;                        ///< found
+    ring_view deep;                               ///< the last of them
+    std::uint64_t ring_from = ~std::uint64_t{0};  ///< its first epoch
   } destination_;
   // Read by both, written hardly ever.
   alignas(128) relative<slots::word> levels_[2][level_count];  ///< of each half
-  relative<ring> ring_;
+  relative<ring> rings_[ring_count];
   std::atomic<std::uint64_t> generation_{0};
   alignas(128) slots::word words_[2][first_lines * slots::line_words] = {};
 };

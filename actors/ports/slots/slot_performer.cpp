@@ -187,6 +187,9 @@ slot_performer::outcome slot_performer::open_late(const slot_step& s) {
   const slot_program::channel_use& use = code_->channels[s.out_channel];
   to.learn(board_->done(use.peer));
   if (to.open(sequence_, generation_, code_->format, use.lines)) return outcome::moved;
+  if (code_->runs_ahead && board_->cores().are_too_few() && to.lengthen(sequence_, board_->memory()) &&
+      to.open(sequence_, generation_, code_->format, use.lines))
+    return outcome::moved;
   to.found_full(sequence_);
   return outcome::credit;
 }
@@ -248,7 +251,7 @@ TROUPE_INLINE slot_performer::outcome slot_performer::greet(slot_channel& from, 
     return outcome::chunk;  // before the word: a stamp of the last generation may be there
   const slots::word seen = slots::load(first, std::memory_order_acquire);
   if (slots::stamp_in(seen) != stamp_) {
-    if (from.look_for_ring()) [[unlikely]]
+    if (from.look_for_ring(sequence_)) [[unlikely]]
       found_ring_ = true;
     return outcome::chunk;
   }
@@ -411,6 +414,22 @@ slot_performer::status slot_performer::advance() {
 }
 
 // -- what it lacks ----------------------------------------------------------------------------------------------------
+
+/// Where a rank sends before it receives, it has sent all when it has come. Otherwise a rank elsewhere may wait for one here.
+bool slot_performer::waits_for_other_cores() const {
+  if (!code_->sends_first) return false;
+  const shared_cores& cores = board_->cores();
+  for (const lane_state& lane : lanes_) {
+    if (lane.next != lane.end && lane.why == outcome::credit) return false;
+    for (std::uint32_t i = lane.next; i != lane.end; ++i) {
+      const slot_step& s = code_->steps[i];
+      if (receives(s.kind) && cores.are_together(rank_, code_->channels[s.in_channel].peer) &&
+          !has_come(*channels_[s.in_channel], s.in_line))
+        return false;
+    }
+  }
+  return true;
+}
 
 std::vector<lane_wait> slot_performer::waits() const {
   std::vector<lane_wait> result;

@@ -62,6 +62,7 @@ public:
   void abandon() override;
 
   bool idle() const override { return unfinished_ == 0; }
+  bool waits_for_other_cores() const override;
   std::vector<lane_wait> waits() const override;
   void announce(slot_board::sleep& to) const override;
   std::size_t steps_taken() const override { return steps_; }
