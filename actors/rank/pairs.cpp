@@ -409,9 +409,9 @@ void pairs::stage(pair_far_end& to, const operation_key& key, pair_lane& lane, c
                             .beside = bytes >= 2 * pair_end::far_unit_bytes};
   const copy_costs& costs = others_->costs();
   bool stages = costs.worth_staging(use, 2);
-  if (costs.tries && staging_trials_by_length::tries(bytes)) {
+  if (costs.tries && staging_trials::tries(bytes)) {
     to.trials = &staging_.trials().of(bytes);
-    stages = to.trials->stages(stages);
+    stages = to.trials->takes_second(stages);
   }
   if (!stages) return;
   to.staging = staging_.place(key.peer, lane, number_of(key.epoch), bytes);

@@ -156,6 +156,10 @@ TEST_CASE("direct: long bodies are cut, unless their steps overlap") {
   direct_sizes sizes;
   sizes.set(what.over_buffers, 0, what.shape);
   CHECK(sizes.units(0) > 16);
+  CHECK(sizes.stores() == store_hint::streamed);  // 32 MiB
+  call_shape half = what.shape;
+  half.count /= 2;
+  sizes.set(what.over_buffers, 0, half);
   CHECK(sizes.stores() == store_hint::cached);
   call_shape large = what.shape;
   large.count = 1 << 23;

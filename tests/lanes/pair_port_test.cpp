@@ -529,12 +529,12 @@ int staged_messages(std::size_t bytes, bool away) {
   pair_board board(2, memory);
   slow_mapping others(bytes);
   staging_copier copier;
-  staging_trials trials;
+  way_trials trials;
   const std::vector<std::byte> given = bytes_of(others.staging.size(), 1);
   int staged = 0;
   for (std::uint64_t n = 0; n < 60; ++n) {
     std::vector<std::byte> got(given.size());
-    std::byte* const staging = trials.stages(true) ? others.staging.data() : nullptr;
+    std::byte* const staging = trials.takes_second(true) ? others.staging.data() : nullptr;
     staged += staging != nullptr ? 1 : 0;
     pair_end in = pair_end::of_receiver(board.lane(0, 1), n, 1, got.data(), got.size(), {&others, 0});
     pair_end out = pair_end::of_sender(board.lane(0, 1), n, 1, given.data(), given.size(),

@@ -124,13 +124,13 @@ direct_performer::staged direct_performer::choose_staged(std::size_t input, std:
   // Of a source that runs ahead nobody sees when the others have its input. And whether each rank copies to its own output hangs on what is
   // expected, up to most_by_one, so all must say the same.
   const bool own_affair = !ahead_ && (code_->to_own.empty() || input > direct_staging::most_by_one);
-  if (!others_->costs().tries || !own_affair || !staging_trials_by_length::tries(bytes)) return expected;
+  if (!others_->costs().tries || !own_affair || !staging_trials::tries(bytes)) return expected;
   if (trials_.of.empty()) trials_.of.resize(collective_count);
   trials_.asked = &trials_.of[static_cast<std::size_t>(code_->what)].of(bytes);
   trials_.bytes = bytes;
   trials_.begun = std::chrono::steady_clock::now();
   const bool any = expected.input || expected.output;
-  trials_.staged = trials_.asked->stages(any);
+  trials_.staged = trials_.asked->takes_second(any);
   if (!trials_.staged) return {};
   return any ? expected : staged{true, true};
 }
@@ -241,7 +241,7 @@ bool direct_performer::copy_to_own(const direct_program::copy_between& which) {
   if (bytes == 0) return true;
   // Its address there may well be the same number as the target's here.
   if (source.owner != rank_ && !theirs.input_near) return others_->read(source.owner, to, from, bytes);
-  if (from != to) copy(to, from, bytes, sizes().stores());
+  if (from != to) copy(to, from, bytes, stores());
   return true;
 }
 

@@ -65,9 +65,21 @@ void direct_performer::start(const direct_program& code, const memory_map& memor
   all_brought_ = fit_->small && !ahead_;
   output_staged_ = alone_ = false;
   trials_.asked = nullptr;
+  stores_.asked = nullptr;
+  if (sizes().equal()) choose_stores();
   all_shared_ = true;
   suspect_ = -1;
   phase_ = phase::coming;
+}
+
+/// The same at all ranks, as long as they have counted the same operations. @pre sizes().equal()
+void direct_performer::choose_stores() {
+  stores_.hint = sizes().stores();
+  if (!store_trials::tries(sizes().bytes())) return;
+  if (stores_.of.empty()) stores_.of.resize(collective_count);
+  stores_.asked = &stores_.of[static_cast<std::size_t>(code_->what)].of(sizes().bytes());
+  const bool streams = stores_.asked->takes_second(stores_.hint == store_hint::streamed);
+  stores_.hint = streams ? store_hint::streamed : store_hint::cached;
 }
 
 void direct_performer::come() {
@@ -419,11 +431,17 @@ bool direct_performer::work() {
   direct_board& place = meeting_place();
   const touching_others touching{place.at(rank_), mark_};
   if (!all_here(std::memory_order_seq_cst)) return true;
+  const auto begun =
+      stores_.asked != nullptr ? std::chrono::steady_clock::now() : std::chrono::steady_clock::time_point{};
   std::size_t done = 0;
   bool fit = true;
   const std::size_t bodies = code_->at_work.size();
   const std::size_t first = first_body(rank_, place.ranks(), bodies, sizes().bytes() >= much_bytes);
   for (std::size_t k = 0; fit && k < bodies; ++k) fit = work_on(code_->at_work[(first + k) % bodies], done);
+  if (stores_.asked != nullptr && done >= bodies * direct_board::share / enough_to_judge) {
+    const std::chrono::duration<double, std::nano> took = std::chrono::steady_clock::now() - begun;
+    stores_.asked->took(stores_.hint == store_hint::streamed, took.count() / static_cast<double>(done));
+  }
   finished(done, place.left);
   return fit;
 }
@@ -480,7 +498,7 @@ void direct_performer::put_own_first(std::span<const cell_range> outputs) {
 
 /// Of a fold into these. Outputs that others read after the last operation are in their cores' caches.
 store_hint direct_performer::stores_to(std::span<const cell_range> outputs) const {
-  const store_hint hint = sizes().stores();
+  const store_hint hint = stores();
   const bool own = std::ranges::find(outputs, rank_, &cell_range::owner) != outputs.end();
   return hint == store_hint::cached && !own ? store_hint::elsewhere : hint;
 }

@@ -16,6 +16,7 @@
 #include "actors/ports/board_performer.hpp"
 #include "actors/ports/direct/direct_board.hpp"
 #include "actors/ports/direct/direct_fit.hpp"
+#include "actors/ports/direct/store_trials.hpp"
 #include "actors/ports/segment/staging_copier.hpp"
 #include "actors/ports/segment/staging_memory.hpp"
 #include "actors/ports/segment/staging_trials.hpp"
@@ -62,6 +63,8 @@ private:
   static constexpr std::size_t much_bytes = 1024 * 1024;
   /// Between processes a rank that brings more than this has it in its staging buffer as well: if another rank brings nothing, all work on the buffers.
   static constexpr std::size_t little_bytes = 1024;
+  /// Who has done a smaller part of an operation has been disturbed, or has come late.
+  static constexpr std::size_t enough_to_judge = 8;
   enum class phase : std::uint8_t { none, coming, meeting, at_odds, working, leaving };
   struct buffers {
     std::byte* input;
@@ -157,6 +160,8 @@ private:
   void copy_input(std::byte* to, std::span<const std::uint32_t> some);
   void take_from_staging();
   copy_costs::use use_of(std::size_t bytes, bool input) const;
+  void choose_stores();
+  store_hint stores() const { return sizes().equal() ? stores_.hint : sizes().stores(); }
   bool worth_staging(std::size_t bytes, bool input) const;
   struct staged {
     bool input, output;
@@ -179,12 +184,17 @@ private:
   staging_memory input_staging_, output_staging_;  ///< of direct_staging.hpp; kept
   staging_copier copier_;
   struct {
-    std::vector<staging_trials_by_length> of;  ///< by collective; empty: nothing is tried
-    staging_trials* asked = nullptr;           ///< by the operation, whose time they want; null: none
-    bool staged = false;                       ///< what they said
+    std::vector<staging_trials> of;  ///< by collective; empty: nothing is tried
+    way_trials* asked = nullptr;     ///< by the operation, whose time they want; null: none
+    bool staged = false;             ///< what they said
     std::size_t bytes = 0;
     std::chrono::steady_clock::time_point begun{};
   } trials_;
+  struct {
+    std::vector<store_trials> of;  ///< by collective; empty: nothing is tried
+    way_trials* asked = nullptr;   ///< by the operation, whose time they want; null: none
+    store_hint hint = store_hint::cached;
+  } stores_;
   std::vector<std::byte> scratch_;
   std::vector<buffers> buffers_;  ///< by rank; of those met
   std::vector<const void*> in_;

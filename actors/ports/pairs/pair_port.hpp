@@ -29,7 +29,7 @@ struct pair_far_end {
   /// Of a sender: as long as the message; where the receiver finds what is copied there (pair_staging.hpp). Null: there is none.
   std::byte* staging = nullptr;
   staging_copier* copier = nullptr;  ///< if there is a staging buffer
-  staging_trials* trials = nullptr;  ///< of a sender: wants to know how long the message took; null: nobody does
+  way_trials* trials = nullptr;      ///< of a sender: wants to know how long the message took; null: nobody does
 };
 
 /// When a sender's end is over.

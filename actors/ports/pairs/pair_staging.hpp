@@ -42,7 +42,7 @@ public:
   }
 
   staging_copier& copier() { return copier_; }
-  staging_trials_by_length& trials() { return trials_; }
+  staging_trials& trials() { return trials_; }
 
 private:
   std::byte* short_place(rank_t to, std::uint64_t number) {
@@ -64,7 +64,7 @@ private:
 
   staging_memory short_, long_;
   staging_copier copier_;
-  staging_trials_by_length trials_;
+  staging_trials trials_;
   std::size_t ranks_, place_;
   bool tried_ = false;
   int longer_ = 0;             ///< than there was a place for
