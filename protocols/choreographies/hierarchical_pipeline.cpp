@@ -6,7 +6,7 @@
 //                 the ring has just delivered goes out here while the ring is already busy with the next; the own block goes
 //                 first. No send waits for a receive, so a server whose wires are slow to answer pays their latency once.
 //   lanes above   all_to_all has no ring between servers but exchanges with every distance, setup::streams of them at once. Nobody
-//                 sends in the lane that it receives in (spread, below); a distance sets out when the one `streams` before has
+//                 sends in the lane that it receives in (spread_lane); a distance sets out when the one `streams` before has
 //                 arrived.
 //
 // Where that is more lanes than a verifier takes, and one lane for both directions is not, each send waits for the receive before it:
@@ -16,8 +16,9 @@
 // lanes inside begin after as many as the largest server has times the cards of the smallest.
 //
 // Servers may be in pods, pods in racks … (nested_groups, hierarchy.hpp). Then each of these levels has a ring, and what one level delivers goes on
-// at once in the next further in, in another ring for each block, in a lane of its own as far as lanes suffice. all_to_all takes all
-// servers as one level, and so do servers of different sizes.
+// at once in the next further in, in another ring for each block, in a lane of its own as far as lanes suffice. In an all_to_all each of these
+// levels exchanges: what is for another pod goes to the rank that is there where its sender is here, and from there at once to the
+// servers, then cards, that it is for. Servers of different sizes are one level.
 //
 // Every transfer carries exactly one rank's block, straight to its final place: nothing is scattered, nothing rearranged, and
 // one transfer inside the server remains after the last ring step. reduce_scatter is the mirror: the server's cards add up
@@ -347,6 +348,124 @@ score of_levels(const setup& on, const nested_groups& groups) {
   return s.finish();
 }
 
+/// all_to_all, from the outside in. Of the blocks that a rank has of a source, it gives those for another group of a level to the rank that
+/// differs from it in that level alone. The pass of one source's blocks over one distance is an exchange; `streams` of a level's are under
+/// way at once, those of the sources that come first in front.
+class nested_exchange {
+public:
+  nested_exchange(score_builder& s, const nested_standpoint& at, int streams) : s_(s), at_(at), streams_(streams) {}
+
+  static int lanes(const nested_standpoint& at, int streams) {
+    return at.use.apart ? first_lane(at, at.rings, streams) : at.rings - 1 + at.cards;
+  }
+
+  void write() {
+    s_.stage_input(at_.rank);
+    if (s_.on().in_place) staged_ = {0, 0};
+    s_.lane(at_.rank).copy_own(input[at_.rank], output[at_.rank]);
+    std::vector<holding> come{{at_.rank, {}}};
+    for (int i = 0; i < s_.on().ranks; ++i)
+      come.front().blocks.push_back({s_.staged(at_.rank, input[ahead(i, 0)]), staged_});
+    for (int level = 0; level < at_.rings; ++level) come = exchange(level, come);
+    for (const holding& h : come)
+      for (int k = 1; k < at_.cards; ++k) {
+        const completed& block = h.blocks[static_cast<std::size_t>(k)];
+        const rank_t to = at_.beside(at_.rank, at_.rings, k), from = at_.beside(at_.rank, at_.rings, -k);
+        inside(k, at_.rank).to(to).after(block.by).send(block.what);
+        inside(k, from).from(from).after(staged_).recv(output[at_.beside(h.source, at_.rings, -k)]);
+      }
+  }
+
+private:
+  /// Blocks of one source, for the ranks of this rank's group in the order of ahead(): its own first.
+  struct holding {
+    rank_t source;
+    std::vector<completed> blocks;
+  };
+
+  static int group_size(const nested_standpoint& at, int level) {
+    return at.is_ring(level) ? at.groups.group_size(level) : 1;
+  }
+  static int streams_of(const nested_standpoint& at, int level, int streams) {
+    return std::min(streams, (at.members(level) - 1) * at.groups.columns(level));
+  }
+  /// Of exchanges, if lanes are apart. Before them are one for what stays, and one a card.
+  static int first_lane(const nested_standpoint& at, int level, int streams) {
+    int lane = 1 + at.cards;
+    for (int outer = 0; outer < level; ++outer) lane += lanes_of_spread * streams_of(at, outer, streams);
+    return lane;
+  }
+  lane_writer inside(int k, rank_t sender) const {
+    return s_.lane(at_.rank, at_.use.apart ? 1 + at_.card_of(sender) : at_.rings - 1 + k);
+  }
+  /// The lane in which `sender` sends in an exchange of a level; not apart: everybody sends and receives in.
+  lane_writer between(int level, int number, rank_t sender, int t) const {
+    if (!at_.use.apart) return s_.lane(at_.rank, level);
+    const int stream = number % streams_of(at_, level, streams_);
+    return s_.lane(at_.rank, first_lane(at_, level, streams_) + lanes_of_spread * stream +
+                                 spread_lane(at_.members(level), at_.groups.digit(sender, level), t));
+  }
+  /// The i-th rank of the group that this one is in outside of `level`; each level counts from this rank's own place on.
+  rank_t ahead(int i, int level) const {
+    rank_t there = at_.rank;
+    for (; level < at_.levels(); ++level)
+      there = at_.beside(there, level, i / group_size(at_, level) % at_.members(level));
+    return there;
+  }
+
+  /// @return what is here for the group inside, in the order in which it comes
+  std::vector<holding> exchange(int level, const std::vector<holding>& come) {
+    const std::ptrdiff_t members = group_size(at_, level);  // of a group inside
+    std::vector<holding> next;
+    std::vector<step_ref> complete;  // by exchange
+    for (const holding& h : come) {
+      next.push_back({h.source, {h.blocks.begin(), h.blocks.begin() + members}});
+      for (int t = 1; t < at_.members(level); ++t) {
+        const int number = static_cast<int>(complete.size()), before = number - streams_of(at_, level, streams_);
+        const rank_t to = at_.beside(at_.rank, level, t), from = at_.beside(at_.rank, level, -t);
+        auto out = between(level, number, at_.rank, t).to(to);
+        auto in = between(level, number, from, t).from(from);
+        if (at_.use.apart && before >= 0) out.wait(complete[static_cast<std::size_t>(before)]);
+        in.after(staged_);
+        holding arrived{at_.beside(h.source, level, -t), {}};
+        for (int i = 0; i < members; ++i) {
+          const completed& block = h.blocks[static_cast<std::size_t>(t * members + i)];
+          out.after(block.by).send(block.what);
+          arrived.blocks.push_back(receive(in, arrived.source, i == 0 ? at_.rank : ahead(i, level + 1)));
+        }
+        complete.push_back(arrived.blocks.back().by);
+        next.push_back(std::move(arrived));
+      }
+    }
+    return next;
+  }
+
+  completed receive(lane_writer& in, rank_t source, rank_t target) {
+    const std::int64_t block = static_cast<std::int64_t>(source) * s_.on().ranks + target;
+    const cells landing = target == at_.rank ? output[source] : s_.scratch_block(at_.rank, block);
+    return {landing, in.recv(landing)};
+  }
+
+  score_builder& s_;
+  const nested_standpoint& at_;
+  int streams_;
+  step_ref staged_;  ///< in place: when the input was kept
+};
+
+score exchange_of_levels(const setup& on, const nested_groups& groups) {
+  score_builder s{on, "hierarchical_pipeline", 1};
+  const int streams = std::max(1, on.streams);
+  const auto fits = [&](bool apart) {
+    return lanes_fit(on, nested_exchange::lanes({groups, 0, {apart, false}}, streams));
+  };
+  const bool apart = fits(true) || !fits(false);
+  for (rank_t r = 0; r < on.ranks; ++r) {
+    const nested_standpoint at{groups, r, {apart, false}};
+    nested_exchange{s, at, streams}.write();
+  }
+  return s.finish();
+}
+
 // -- both -------------------------------------------------------------------------------------------------------------
 
 template <void (*part_of)(score_builder&, const standpoint&)>
@@ -361,17 +480,17 @@ score of_all(const setup& on) {
   return s.finish();
 }
 
-template <void (*of_two)(score_builder&, const standpoint&), void (*of_more)(score_builder&, const nested_standpoint&)>
+template <void (*of_two)(score_builder&, const standpoint&), score (*of_more)(const setup&, const nested_groups&)>
 score of_any(const setup& on) {
   if (on.placement.uniform())
-    if (const nested_groups groups{on.placement}; groups.between_servers() > 1) return of_levels<of_more>(on, groups);
+    if (const nested_groups groups{on.placement}; groups.between_servers() > 1) return of_more(on, groups);
   return of_all<of_two>(on);
 }
 
-constexpr offer offered[] = {{collective::all_gather, of_any<all_gather, all_gather>},
-                             {collective::reduce_scatter, of_any<reduce_scatter, reduce_scatter>},
-                             {collective::all_reduce, of_any<all_reduce, all_reduce>},
-                             {collective::all_to_all, of_all<exchange>}};
+constexpr offer offered[] = {{collective::all_gather, of_any<all_gather, of_levels<all_gather>>},
+                             {collective::reduce_scatter, of_any<reduce_scatter, of_levels<reduce_scatter>>},
+                             {collective::all_reduce, of_any<all_reduce, of_levels<all_reduce>>},
+                             {collective::all_to_all, of_any<exchange, exchange_of_levels>}};
 
 }  // namespace
 }  // namespace hierarchical_pipeline_scores

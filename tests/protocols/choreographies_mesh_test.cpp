@@ -636,7 +636,6 @@ TEST_CASE("hierarchies: a level is for those who differ in it alone, with the sh
   for (const choreography* which : {&c::hierarchical, &c::hierarchical_pipeline})
     for (const collective what : which->collectives) {
       const bool pipeline = which == &c::hierarchical_pipeline;
-      if (pipeline && what == collective::all_to_all) continue;  // of all servers at once
       CAPTURE(which->name);
       CAPTURE(name(what));
       const score s = write_score(*which, on_layout(what, layout::parse("3x2x4x2x1")));
@@ -657,9 +656,9 @@ TEST_CASE("hierarchies: a level is for those who differ in it alone, with the sh
         int columns = 1;  // ranks that have the same digits from a level on
         for (std::size_t level = 0; level < 4; columns *= extents[level++]) {
           const int others = extents[level] - 1, ways = what == collective::all_reduce ? 2 : 1;
-          CHECK(messages[level] == ways * others * (pipeline ? columns : 1));
-          CHECK(cells[level] ==
-                (what == collective::all_to_all ? others * ranks / extents[level] : ways * others * columns));
+          const int blocks = what == collective::all_to_all ? others * ranks / extents[level] : ways * others * columns;
+          CHECK(messages[level] == (pipeline ? blocks : ways * others));
+          CHECK(cells[level] == blocks);
         }
       }
     }
@@ -688,6 +687,55 @@ TEST_CASE("hierarchical pipeline of pods: a block goes on inside as soon as the 
       CHECK(inside[i].after == arrived[i]);
     }
   }
+}
+
+TEST_CASE(
+    "hierarchical pipeline of pods: an all_to_all passes a block on as soon as the level outside has delivered it") {
+  constexpr int pods = 2, servers = 3, cards = 2;
+  setup on = on_layout(collective::all_to_all, layout::parse("2x3x2x1"));
+  on.streams = 8;  // enough for all exchanges of a level
+  const score s = write_score(c::hierarchical_pipeline, on);
+  for (rank_t r = 0; r < s.ranks; ++r) {
+    CAPTURE(r);
+    const auto& lanes = s.players[static_cast<std::size_t>(r)].lanes;
+    // What has come from the other pod for this one's servers and cards, whose blocks are not in order of the sources, but of their places.
+    int from_pod = 0, on_to_servers = 0, on_to_cards = 0, own = 0;
+    for (const lane& steps : lanes) {
+      bool sent = false, received = false;
+      for (const step& at : steps) {
+        sent |= sends(at.kind), received |= receives(at.kind);
+        if (receives(at.kind) && at.from / (servers * cards) != r / (servers * cards)) ++from_pod;
+        if (!sends(at.kind)) continue;
+        if (at.source.buffer == buffer_kind::input) {
+          CHECK(at.after == step_ref{});
+          ++own;
+          continue;
+        }
+        // Exactly the receive of this block is waited for.
+        REQUIRE(at.after != step_ref{});
+        const step& arrival = lanes[static_cast<std::size_t>(at.after.lane)][static_cast<std::size_t>(at.after.step)];
+        CHECK(receives(arrival.kind));
+        CHECK(arrival.target == at.source);
+        ++(at.to / cards == r / cards ? on_to_cards : on_to_servers);
+      }
+      CHECK(!(sent && received));  // no send waits for a receive that is not its own block's
+    }
+    CHECK(own == s.ranks - 1);
+    CHECK(from_pod == servers * cards);
+    CHECK(on_to_servers == (servers - 1) * cards);
+    CHECK(on_to_cards == servers * pods - 1);
+  }
+  for (const int streams : {1, 2, 3})
+    for (const bool in_place : {false, true}) {
+      on.streams = streams;
+      on.in_place = in_place;
+      prove_all_limits(c::hierarchical_pipeline, on);
+    }
+  // Lanes that do not fit: sends wait for receives, and it is right nevertheless.
+  on = on_layout(collective::all_to_all, layout::parse("4x4x16x1"));
+  const score close = write_score(c::hierarchical_pipeline, on);
+  CHECK(close.players.back().lanes.size() == 1 + 16);
+  prove(c::hierarchical_pipeline, on, close, {2, 1});
 }
 
 TEST_CASE("hierarchical: a message for every column, rearranged in scratch") {
