@@ -178,9 +178,8 @@ double tuning::direct_seconds(const direct_program& made, const call_shape& shap
   const auto staged = [&](rank_t r, bool input) {
     if (where == nullptr || made.used.empty()) return false;
     const auto& used = made.used[static_cast<std::size_t>(r)];
-    if (input) return used.reads_input && bytes_of(r, true) <= direct_staging::most_input;
-    const std::size_t most = made.to_own.empty() ? direct_staging::most_output : direct_staging::most_by_one;
-    return !alone && !used.outputs.empty() && bytes_of(r, false) <= most;
+    if (input) return direct_staging::may_stage_input(used, bytes_of(r, true));
+    return !alone && direct_staging::may_stage_output(made, used, bytes_of(r, false));
   };
   int stages = 0;
   for (rank_t r = 0; r < ranks; ++r)

@@ -13,9 +13,13 @@
 #include <nlohmann/json.hpp>
 
 #include "actors/ports/link/ucx/ucx_transport.hpp"
+#include "engine/config/configuration.hpp"
 #include "engine/planning/tuning.hpp"
 #include "memory/error.hpp"
 #include "memory/spelling.hpp"
+#include "protocols/plan.hpp"
+#include "protocols/program/direct_sizes.hpp"
+#include "protocols/program/direct_staging.hpp"
 #include "topology/machine/routes.hpp"
 
 namespace troupe {
@@ -142,6 +146,35 @@ std::string told(const tuning& t, const layout& placement) {
 
 }  // namespace
 
+namespace {
+
+/// What actors/ports/direct does with the buffers of such a call, as far as it follows from sizes.
+std::optional<unmapped_buffers> buffers_of(planner& by, const call& what, const layout& placement,
+                                           const std::vector<std::size_t>* counts) {
+  const std::shared_ptr<const plan> how = by.plan_for(what, placement, counts);
+  if (how == nullptr || how->direct() == nullptr || !how->direct()->between_processes) return {};
+  const auto code = how->direct_program_of_all();
+  if (code->used.empty()) return {};
+  const call_shape shape{what.count, {}, {}, {}, size_of(how->work_type)};
+  direct_sizes sizes;
+  sizes.set(*code, 0, shape);
+  unmapped_buffers all;
+  all.alone = !code->to_own.empty() && sizes.bytes_to_own() > direct_staging::most_by_one;
+  all.most_input = direct_staging::most_input;
+  all.most_output = direct_staging::longest_output(*code);
+  for (rank_t r = 0; r < placement.size(); ++r) {
+    const auto& used = code->used[static_cast<std::size_t>(r)];
+    const block_run in = input_blocks(what.what, placement.size(), what.root, r),
+                    out = output_blocks(what.what, placement.size(), what.root, r);
+    const std::size_t block = what.count * shape.element_size;
+    if (used.reads_input) all.input = std::max(all.input, static_cast<std::size_t>(in.count) * block);
+    if (!used.outputs.empty()) all.output = std::max(all.output, static_cast<std::size_t>(out.count) * block);
+  }
+  return all;
+}
+
+}  // namespace
+
 explanation explain(planner& by, const call& what, const layout& placement, const std::vector<std::size_t>* counts) {
   explanation e{what,
                 placement,
@@ -151,11 +184,14 @@ explanation explain(planner& by, const call& what, const layout& placement, cons
                 by.asked(),
                 told(by.machine(), placement),
                 by.offload_of(what, placement, counts),
+                {},
                 {}};
   e.bytes = bus_bytes(what.what, placement.size(), what.count * size_of(what.type));
   if (const int of_host = ranks_of_each_host(placement);
       of_host > 0 && by.has_boards(layout_of_host(placement, of_host)))
     e.tiers = by.tiers_of(what, placement, of_host);
+  const bool chosen = std::ranges::any_of(e.candidates, [](const candidate& c) { return c.chosen; });
+  if (chosen && !placement.homes.empty()) e.unmapped = buffers_of(by, what, placement, counts);
   return e;
 }
 
@@ -241,6 +277,46 @@ std::string unmapped_text(const std::string& way) {
          "goes by staging buffers or is copied by the system, as the host's first process measures when it joins\n";
 }
 
+struct buffer_form {
+  std::string_view form;  ///< "bcopy", "zcopy", "measured", "own"
+  std::string told;
+};
+
+/// @param way way_of_unmapped()
+buffer_form form_of(std::size_t bytes, std::size_t most, const std::string& way) {
+  const std::string up_to = "staging buffers take up to " + bytes_text(most);
+  if (bytes > most) return {"zcopy", "ZCopy, copied by the system: " + up_to};
+  if (way == "stages") return {"bcopy", "BCopy, by staging buffers (engine.stages)"};
+  if (way == "system") return {"zcopy", "ZCopy, copied by the system (engine.stages)"};
+  return {"measured", "BCopy or ZCopy, as measured: " + up_to};
+}
+buffer_form form_of_output(const unmapped_buffers& b, const std::string& way) {
+  return b.alone ? buffer_form{"own", "written by its own rank"} : form_of(b.output, b.most_output, way);
+}
+
+/// Of the chosen way: which form each buffer has, and from which size on.
+std::string buffers_text(const explanation& e, const std::string& way) {
+  if (!e.unmapped || way.empty() || way == "frames") return {};
+  const unmapped_buffers& b = *e.unmapped;
+  const auto line = [](const std::string& what, const std::string& how) {
+    return "    " + padded(what + ":", 50, false) + how + '\n';
+  };
+  std::string text = "  buffers of this call\n" + line("where all map them (engine.allocate)", "ZCopy, at any size");
+  if (b.input > 0) text += line("else: input of " + bytes_text(b.input), form_of(b.input, b.most_input, way).told);
+  if (b.output > 0) text += line("else: output of " + bytes_text(b.output), form_of_output(b, way).told);
+  return text;
+}
+
+nlohmann::ordered_json buffers_json(const unmapped_buffers& b, const std::string& way) {
+  const auto one = [](std::size_t bytes, std::size_t most, const buffer_form& form) {
+    return nlohmann::ordered_json{{"bytes", bytes}, {"longest_staged", most}, {"form", form.form}};
+  };
+  nlohmann::ordered_json made = nlohmann::ordered_json::object();
+  if (b.input > 0) made["input"] = one(b.input, b.most_input, form_of(b.input, b.most_input, way));
+  if (b.output > 0) made["output"] = one(b.output, b.most_output, form_of_output(b, way));
+  return made;
+}
+
 std::string ways_text(const explanation& e) {
   constexpr std::size_t most_groups = 16;
   std::string text;
@@ -251,7 +327,8 @@ std::string ways_text(const explanation& e) {
     if (way.groups.size() > most_groups) text += " | ...";
     text += '\n';
   }
-  return text.empty() ? text : "who reaches whom:\n" + text + unmapped_text(way_of_unmapped(e)) + '\n';
+  const std::string way = way_of_unmapped(e);
+  return text.empty() ? text : "who reaches whom:\n" + text + unmapped_text(way) + buffers_text(e, way) + '\n';
 }
 
 nlohmann::ordered_json ways_json(const explanation& e) {
@@ -414,7 +491,9 @@ std::string to_json(const explanation& e, int indent) {
   o["layout"] = e.placement.to_string();
   if (!e.placement.homes.empty()) {
     o["ways"] = ways_json(e);
-    if (const std::string way = way_of_unmapped(e); !way.empty()) o["unmapped"] = way;
+    const std::string way = way_of_unmapped(e);
+    if (!way.empty()) o["unmapped"] = way;
+    if (e.unmapped && !way.empty() && way != "frames") o["buffers"] = buffers_json(*e.unmapped, way);
     o["between_hosts"] = e.transport;
   }
   if (e.what.uniform) o["count"] = e.what.count;

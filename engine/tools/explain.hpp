@@ -14,6 +14,15 @@
 
 namespace troupe {
 
+/// Of a call that processes of a host perform on each other's buffers: what becomes of those that others do not map.
+struct unmapped_buffers {
+  std::size_t input = 0;       ///< bytes of the longest input that others read
+  std::size_t output = 0;      ///< bytes of the longest output that others write
+  std::size_t most_input = 0;  ///< longer ones are not staged, …
+  std::size_t most_output = 0;
+  bool alone = false;  ///< each rank writes its own output
+};
+
 struct explanation {
   call what;
   layout placement;
@@ -25,7 +34,8 @@ struct explanation {
   offload_prospect offload;           ///< by the process's NIC
   /// Of several hosts with several ranks each; it is performed so where that is chosen(), whatever the candidates say.
   std::optional<tiers_prospect> tiers;
-  bool measured = false;              ///< show what was measured, too
+  std::optional<unmapped_buffers> unmapped;  ///< by the direct port between processes
+  bool measured = false;                     ///< show what was measured, too
   std::string stages = "measured";    ///< engine.stages: how data that others do not map gets to them within a host
   std::string transport = "sockets";  ///< what carries data between hosts, as name_of_transport() says
 };
@@ -52,7 +62,7 @@ const candidate* best_measured(const explanation& e);
 
 /// The ways between processes, if there are several; and a table: choreography, protocol, channels, slices, predicted time, bus bandwidth, measured time if there is one; then who is rejected, and why.
 std::string to_text(const explanation& e);
-/// {"collective", "ranks", "layout", "ways" of processes: [{"reach": "process", "segment" or "network", "groups": [[ranks]]}], "unmapped" (within hosts, what others do not map: "stages", "system", "measured" or "frames"), "between_hosts": name_of_transport(), "count" (v-forms: "counts"), "type", "op", "determinism", "in_place", "bytes", "path" (of another planner than the cost model), "costs", "chosen": name or null, "protocol",
+/// {"collective", "ranks", "layout", "ways" of processes: [{"reach": "process", "segment" or "network", "groups": [[ranks]]}], "unmapped" (within hosts, what others do not map: "stages", "system", "measured" or "frames"), "buffers" (by the direct port between processes: {"input", "output": {"bytes" that others read or write, "longest_staged", "form": "bcopy", "zcopy", "measured", or of an output "own"}}), "between_hosts": name_of_transport(), "count" (v-forms: "counts"), "type", "op", "determinism", "in_place", "bytes", "path" (of another planner than the cost model), "costs", "chosen": name or null, "protocol",
 /// "candidates": [{"choreography", "protocol", "eligible", "chosen", "channels", "slices", "slices_per_step", "predicted_us", "algbw", "busbw", "measured_us" if
 /// measured, "rank_order_fold", "why_rejected"}], "tiers" of several hosts: {"chosen", "predicted_us", "stages": [{"stage", "choreography", "protocol",
 /// "predicted_us"}], "why_not"}, "best_measured": {"choreography", "protocol"} if measured}.

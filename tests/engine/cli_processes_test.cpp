@@ -199,6 +199,34 @@ TEST_CASE("processes: explain says how data that others do not map gets to them,
       json::parse(run("explain all_reduce --ranks 2 --processes 2x1 --bytes 8 --json").out).contains("unmapped"));
 }
 
+TEST_CASE("processes: explain says from which size on a buffer is staged (BCopy), or not (ZCopy)") {
+  const auto of = [](const std::string& words) {
+    return json::parse(run("explain " + words + " --ranks 4 --processes 4 --json").out);
+  };
+  if (of("all_to_all --bytes 4M")["unmapped"] == "frames") return;  // the system forbids copies between processes
+  // Up to 16 MiB of an input that others read.
+  const json small = of("all_to_all --bytes 4M --set engine.stages=always");
+  CHECK(small["chosen"] == "fused");
+  CHECK(small["buffers"] == json::parse(R"({"input": {"bytes": 4194304, "longest_staged": 16777216, "form": "bcopy"},
+                                            "output": {"bytes": 4194304, "longest_staged": 131072, "form": "own"}})"));
+  CHECK(of("all_to_all --bytes 16M")["buffers"]["input"]["form"] == "measured");
+  CHECK(of("all_to_all --bytes 32M --set engine.stages=always")["buffers"]["input"]["form"] == "zcopy");
+  CHECK(of("all_to_all --bytes 4M --set engine.stages=never")["buffers"]["input"]["form"] == "zcopy");
+  // Up to 2 MiB of an output that others write.
+  const json sums = of("all_reduce --bytes 2M --set engine.stages=always");
+  CHECK(sums["buffers"]["output"] == json::parse(R"({"bytes": 2097152, "longest_staged": 2097152, "form": "bcopy"})"));
+  CHECK(of("all_reduce --bytes 4M --set engine.stages=always")["buffers"]["output"]["form"] == "zcopy");
+  CHECK(of("all_reduce --bytes 4M --set engine.stages=always")["buffers"]["input"]["form"] == "bcopy");
+  // Over slots, in one process and between hosts nothing is staged.
+  CHECK_FALSE(of("all_reduce --bytes 8").contains("buffers"));
+  CHECK_FALSE(json::parse(run("explain all_to_all --ranks 4 --bytes 4M --json").out).contains("buffers"));
+  const std::string told = run("explain all_to_all --ranks 4 --processes 4 --bytes 4M").out;
+  check_says(told, "  buffers of this call\n");
+  check_says(told, "else: input of 4M:                                BCopy or ZCopy, as measured: staging buffers "
+                   "take up to 16M\n");
+  check_says(told, "else: output of 4M:                               written by its own rank\n");
+}
+
 TEST_CASE("processes: route names processes, hosts and what is between") {
   const auto of = [](const std::string& words) { return run("route " + words); };
   CHECK(of("0 1 --processes 2x2 --ranks 8").out == "rank 0 → rank 1 (direct)\n");

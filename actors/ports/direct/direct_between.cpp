@@ -145,11 +145,10 @@ direct_performer::buffers direct_performer::stage_what_others_use() {
   const bool in_shared = input == 0 || others_->shares(in), out_shared = output == 0 || others_->shares(out);
   meeting_place().at(rank_).shared.store(in_shared && out_shared, std::memory_order_release);
   const bool apart = in == nullptr || out == nullptr || in + input <= out || out + output <= in;
-  const std::size_t most = code_->to_own.empty() ? most_output : most_by_one;
   // An output that is the input, too, is worked on as one memory.
-  const bool uses_output = output > 0 && !ahead_ && !used.outputs.empty() && output <= most &&
-                           (apart || (in == out && input <= most)) && !out_shared;
-  const bool uses_input = input > 0 && used.reads_input && input <= most_input && !in_shared;
+  const bool uses_output = !ahead_ && may_stage_output(*code_, used, output) &&
+                           (apart || (in == out && input <= longest_output(*code_))) && !out_shared;
+  const bool uses_input = may_stage_input(used, input) && !in_shared;
   const staged which = choose_staged(uses_input ? input : 0, uses_output ? output : 0);
   if (which.output && uses_output)
     if (std::byte* const at = output_staging_.grow(std::max(output, apart ? 0 : input))) {
