@@ -347,6 +347,16 @@ const nccl_row* nccl_choice::find(nccl_algorithm algorithm, message_protocol how
   return at == rows.end() ? nullptr : &*at;
 }
 
+nccl_performance performance_of(const nccl_row& row, const layout& places, int nics) {
+  const bool pairs = row.algorithm == nccl_algorithm::tree;
+  const int wanted = pairs ? (row.channels + 1) / 2 : row.channels;
+  const int servers = places.server_count(), cards = servers > 0 ? places.size() / servers : 0;
+  const int used = std::min({nics, wanted, cards});
+  const bool of_ring = row.algorithm == nccl_algorithm::ring;
+  if (used < 2 || servers < 2 || !(pairs || of_ring)) return {row.choreography, 0, wanted};
+  return {of_ring ? "ring_per_nic" : "tree_per_nic", used, std::max(1, (wanted + used / 2) / used)};
+}
+
 bool has_nccl_selection(collective what) noexcept {
   return std::find(nccl_collectives.begin(), nccl_collectives.end(), what) != nccl_collectives.end();
 }

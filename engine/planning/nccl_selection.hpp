@@ -9,8 +9,8 @@
 // For every algorithm and protocol a latency and a bandwidth, from constants of its own, the number of ranks and servers, and the graphs that a
 // search through the machine has found; time = latency + bytes / bandwidth; the least is taken. Tables and formulas are those of the published
 // sources (tuning.cc: ncclTopoTuneModel, ncclTopoGetAlgoTime; enqueue.cc: topoGetAlgoInfo), of version 2.19.4, which spec 5 analyses, and of
-// 2.23.4, which has PAT. The search itself is not here: what it found is given. Left out: operations that are merged in a group, and
-// rings that differ from channel to channel, whose broadcast is priced otherwise.
+// 2.23.4, which has PAT. The search itself is not here: what it found is given. Left out: operations that are merged in a group, and how
+// broadcast is priced where rings differ from channel to channel.
 
 #include <cstdint>
 #include <optional>
@@ -86,6 +86,17 @@ struct nccl_choice {
   /// nullptr: NCCL does not have it.
   const nccl_row* find(nccl_algorithm algorithm, message_protocol how) const;
 };
+
+/// Who performs it, and over how many of our channels.
+struct nccl_performance {
+  std::string choreography;
+  int nics = 0;      ///< of a server, as setup::nics; 0: its rings or trees go the same ways
+  int channels = 0;  ///< for each of them; 0: not modelled
+};
+/// NCCL has a NIC of a server for each of its channels, in turn: rings and pairs of trees that enter and leave servers there. Where servers have several,
+/// another choreography has as many rings or pairs, and NCCL's further channels are channels of these. A pair of trees is two of NCCL's channels.
+/// @param nics of a server
+nccl_performance performance_of(const nccl_row& row, const layout& places, int nics);
 
 /// NCCL's model chooses for it.
 bool has_nccl_selection(collective what) noexcept;

@@ -75,7 +75,7 @@ std::size_t hash_of(const score_key& key) {
 bool same(const score_key& a, const score_key& b) {
   return a.choreography == b.choreography && a.on.what == b.on.what && a.on.ranks == b.on.ranks &&
          a.on.root == b.on.root && a.on.in_place == b.on.in_place && a.on.uniform == b.on.uniform &&
-         a.on.streams == b.on.streams && a.on.through_scratch == b.on.through_scratch &&
+         a.on.streams == b.on.streams && a.on.nics == b.on.nics && a.on.through_scratch == b.on.through_scratch &&
          a.on.on_board == b.on.on_board && a.on.contiguous == b.on.contiguous && a.one_cell == b.one_cell &&
          a.rank_order_fold == b.rank_order_fold && a.agreement == b.agreement && a.pieces == b.pieces &&
          a.on.placement == b.on.placement;

@@ -11,9 +11,12 @@
 // Each tree carries one half of the block, as the two channels of a pair: for m cards in each of n servers about 2·(m − 1 + log2 n) rounds;
 // every rank sends and receives each byte at most once a phase and child. Lanes and pipelining are those of double_binary_tree.
 //
-// One pair of channels: NCCL makes as many as the machine has network cards, with chains that begin at different cards.
+// That is one pair of channels. NCCL makes as many as the machine has network cards, with chains that begin at different cards: so does
+// `tree_per_nic`, of which pair c carries the c-th part of the block over chains that begin at the servers' cards c and go round. setup::nics says how many
+// pairs there are.
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "protocols/choreographies/choreographies.hpp"
@@ -69,29 +72,40 @@ server_node server_tree(int which, int server, int servers) {
 }
 
 /// A rank's place in the tree of all ranks: chains, joined by the tree of their servers.
-tree_node place_of(int which, rank_t r, const hierarchy& where) {
-  const int server = where.server_of(r), index = where.index_of(r), cards = where.size_of(server);
+/// @param head the card at which chains begin; less than any server has
+tree_node place_of(int which, rank_t r, const hierarchy& where, int head) {
+  const int server = where.server_of(r), cards = where.size_of(server);
+  const int index = (where.index_of(r) - head + cards) % cards;
+  const auto at = [&](int of, int place) { return where.at(of, head + place); };
   const server_node up = server_tree(which, server, where.servers());
-  const auto takes_first = [&](int of) { return where.at(of, where.size_of(of) > 1 ? 1 : 0); };
+  const auto takes_first = [&](int of) { return at(of, where.size_of(of) > 1 ? 1 : 0); };
   tree_node node;
-  if (index > 0) node.parent = where.at(server, index - 1);
-  else if (up.parent >= 0) node.parent = up.is_first ? takes_first(up.parent) : where.at(up.parent, 0);
-  if (index + 1 < cards) node.children.push_back(where.at(server, index + 1));
-  if (up.children[0] >= 0 && takes_first(server) == r) node.children.push_back(where.at(up.children[0], 0));
-  if (up.children[1] >= 0 && index == 0) node.children.push_back(where.at(up.children[1], 0));
+  if (index > 0) node.parent = at(server, index - 1);
+  else if (up.parent >= 0) node.parent = up.is_first ? takes_first(up.parent) : at(up.parent, 0);
+  if (index + 1 < cards) node.children.push_back(at(server, index + 1));
+  if (up.children[0] >= 0 && takes_first(server) == r) node.children.push_back(at(up.children[0], 0));
+  if (up.children[1] >= 0 && index == 0) node.children.push_back(at(up.children[1], 0));
   return node;
 }
 
-score all_reduce(const setup& on) {
-  const hierarchy where{on.placement};
-  score_builder s{on, "chained_double_tree", 2};
+score write(const setup& on, std::string_view name, const hierarchy& where, int pairs) {
+  score_builder s{on, name, 2 * pairs};
   for (rank_t r = 0; r < on.ranks; ++r)
-    for (int t = 0; t < 2; ++t) {
-      const tree_node node = place_of(t, r, where);
-      const step_ref sum = climb(s.lane(r, t), r, node, t, output[t]);
-      descend(s.lane(r, 2 + t), node, t, output[t], node.is_root() ? sum : step_ref{});
-    }
+    for (int pair = 0; pair < pairs; ++pair)
+      for (int t = 0; t < 2; ++t) {
+        const tree_node node = place_of(t, r, where, pair);
+        const int part = 2 * pair + t, up = 4 * pair + t, down = up + 2;
+        const step_ref sum = climb(s.lane(r, up), r, node, part, output[part]);
+        descend(s.lane(r, down), node, part, output[part], node.is_root() ? sum : step_ref{});
+      }
   return s.finish();
+}
+
+score one_pair(const setup& on) { return write(on, "chained_double_tree", hierarchy{on.placement}, 1); }
+
+score pair_per_nic(const setup& on) {
+  const hierarchy where{on.placement};
+  return write(on, "tree_per_nic", where, nics_used(on, where));
 }
 
 std::string refuses(const setup& on) {
@@ -103,7 +117,10 @@ std::string refuses(const setup& on) {
   return {};
 }
 
-constexpr offer offered[] = {{collective::all_reduce, all_reduce}};
+std::string refuses_per_nic(const setup& on) { return refuses_without_nics(on, 4, "double_binary_tree"); }
+
+constexpr offer offered[] = {{collective::all_reduce, one_pair}};
+constexpr offer offered_per_nic[] = {{collective::all_reduce, pair_per_nic}};
 
 }  // namespace
 }  // namespace chained_double_tree_scores
@@ -111,5 +128,10 @@ constexpr offer offered[] = {{collective::all_reduce, all_reduce}};
 constinit const choreography chained_double_tree{
     "chained_double_tree", "NCCL's Tree: two binary trees over servers, a chain in each: few crossings of the network",
     "NCCL 2.19 (arXiv 2507.04786)", chained_double_tree_scores::offered, chained_double_tree_scores::refuses};
+
+constinit const choreography tree_per_nic{
+    "tree_per_nic", "chained_double_tree for each card of a server, which begins there: by NICs of its own",
+    "NCCL 2.19 (arXiv 2507.04786)", chained_double_tree_scores::offered_per_nic,
+    chained_double_tree_scores::refuses_per_nic};
 
 }  // namespace troupe::choreographies

@@ -32,6 +32,8 @@ extern const choreography nvls_tree;
 extern const choreography collnet_direct;
 extern const choreography collnet_chain;
 extern const choreography grouped;
+extern const choreography ring_per_nic;
+extern const choreography tree_per_nic;
 extern const choreography one_copy;
 extern const choreography each_a_copy;
 

@@ -44,6 +44,8 @@ constexpr auto built_in = std::to_array<const choreography*>({&c::ring,
                                                               &c::collnet_direct,
                                                               &c::collnet_chain,
                                                               &c::grouped,
+                                                              &c::ring_per_nic,
+                                                              &c::tree_per_nic,
                                                               &c::one_copy,
                                                               &c::each_a_copy});
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <utility>
@@ -180,6 +181,25 @@ inline std::string needs_places(const setup& on) {
   if (on.placement.size() == on.ranks) return {};
   return "the layout has places for " + std::to_string(on.placement.size()) + " ranks, the communicator has " +
          std::to_string(on.ranks);
+}
+
+/// NICs of a server that ring_per_nic and tree_per_nic use: as many as the setup says, at most one for each card of the smallest server.
+inline int nics_used(const setup& on, const hierarchy& where) {
+  int smallest = where.size_of(0);
+  for (int server = 1; server < where.servers(); ++server) smallest = std::min(smallest, where.size_of(server));
+  return on.nics > 0 ? std::min(on.nics, smallest) : smallest;
+}
+
+/// Why those two cannot be written. @param lanes a NIC @param otherwise what they would be with one card a server
+inline std::string refuses_without_nics(const setup& on, int lanes, const std::string& otherwise) {
+  if (std::string why = needs_places(on); !why.empty()) return why;
+  const hierarchy where{on.placement};
+  if (where.servers() < 2) return "on one server nothing goes through a NIC; it needs at least two servers";
+  setup all = on;
+  all.nics = 0;
+  if (nics_used(all, where) < 2) return "a server has a single card; " + otherwise + " is for one NIC a server";
+  const bool fits = static_cast<std::int64_t>(on.ranks) * lanes * nics_used(on, where) <= most_lanes;
+  return fits ? "" : "more lanes than a verifier can take";
 }
 
 /// Empty if, besides, every server holds the same number of ranks.

@@ -195,7 +195,7 @@ def check_costs() -> None:
     table = {cells[0].strip("`"): cells[1:] for cells in rows("docs/choreographies.md", "| all_reduce by |")}
     for name in known:
         # Levels and trees of servers need some; a segment that all share needs that there are none.
-        levels = name.startswith("hierarchical") or name == "chained_double_tree"
+        levels = name.startswith("hierarchical") or name.endswith("_per_nic") or name == "chained_double_tree"
         printed = last_line(name, "all_reduce", "--layout 2x4" if levels else "--ranks 8")
         if printed is None:
             if name in table:

@@ -85,6 +85,10 @@ TEST_CASE("an option that would do nothing is a mistake") {
                           "faults.longest_delay=1ms"})
     check_refused(run(quick + key),
                   {"--set: engine.", std::string{key}.substr(0, std::string{key}.find('=')), "would do nothing"});
+  // NIC ports count where something is performed, and for NCCL's choice.
+  const std::string ports = "explain all_gather --layout 4x4 --bytes 16M --set nic_ports=4";
+  check_refused(run(ports), {"--set engine.nic_ports would do nothing"});
+  check_says(run(ports + " --set planner=nccl").out, "* ring_per_nic performs it (simple)");
   check_refused(run(quick + "planner=hccl --set nccl.version=2.23"), {"the planner is hccl", "engine.planner=nccl"});
   check_refused(run("run '" + config_folder() + "two_processes.toml' --set choreography_of.exscan=ring"),
                 {"--set: engine.choreography_of.exscan would do nothing", "no exscan"});
@@ -334,7 +338,7 @@ TEST_CASE("bash completes commands, options, values and keys") {
   CHECK(offered("troupe help sh").count("show") == 1);
   CHECK(offered("troupe bench --coll").count("--collective") == 1);
   CHECK(offered("troupe bench --collective all_r") == std::set<std::string>{"all_reduce"});
-  CHECK(offered("troupe show r") == std::set<std::string>{"recursive_doubling", "ring"});
+  CHECK(offered("troupe show r") == std::set<std::string>{"recursive_doubling", "ring", "ring_per_nic"});
   CHECK(offered("troupe explain ex") == std::set<std::string>{"exscan"});
   CHECK(offered("troupe run --set engine.cr") == std::set<std::string>{"engine.credits="});
   CHECK(offered("troupe explain all_reduce --on gh") == std::set<std::string>{"gh200_16"});

@@ -264,6 +264,48 @@ TEST_CASE("planner nccl: where LL cannot be, there are as many channels as NCCL 
   }
 }
 
+TEST_CASE("planner nccl: where servers have several NIC ports, rings and trees go by NICs of their own") {
+  engine_options o;
+  o.planner = "nccl";
+  o.tuning = "none";
+  o.nic_ports = 4;
+  call what;
+  what.type = datatype::f32;
+  const layout places = layout::grid(4, 4);
+  const auto path_has = [&](planner& p, const std::string& wanted) {
+    const auto path = p.path(what, places);
+    return std::ranges::any_of(path, [&](const std::string& line) { return line.find(wanted) != std::string::npos; });
+  };
+  // 24 channels for Simple from 12 MiB on: six for each of four rings; three for each of four pairs of trees.
+  what.what = collective::all_gather;
+  what.count = (16 << 20) / sizeof(float) / 16;
+  planner rings{o};
+  CHECK(rings.plan_for(what, places)->choreography == "ring_per_nic");
+  CHECK(rings.plan_for(what, places)->cut().channels == 6);
+  CHECK(path_has(rings, "performed by ring_per_nic"));
+  CHECK(path_has(rings, "24 of 24 channels, there is enough for all; over 4 NICs of a server, each 6"));
+  what.what = collective::all_reduce;
+  what.count = (16 << 20) / sizeof(float);
+  planner trees{o};
+  CHECK(trees.plan_for(what, places)->choreography == "tree_per_nic");
+  CHECK(trees.plan_for(what, places)->cut().channels == 3);
+  // 1 MiB: two channels, which are a pair of trees, or rings by two of the NICs.
+  what.count = (1 << 20) / sizeof(float);
+  CHECK(trees.plan_for(what, places)->choreography == "chained_double_tree");
+  what.what = collective::all_gather;
+  what.count = (1 << 20) / sizeof(float) / 16;
+  const auto two = rings.plan_for(what, places);
+  CHECK(two->choreography == "ring_per_nic");
+  CHECK(two->notes->players.front().lanes.size() == 2);
+  CHECK(two->cut().channels == 1);
+  // What is excluded is not taken; a single port is one NIC.
+  o.choreography = "^ring_per_nic";
+  CHECK(planner{o}.plan_for(what, places)->choreography == "ring");
+  o.choreography = "auto";
+  o.nic_ports = 1;
+  CHECK(planner{o}.plan_for(what, places)->choreography == "ring");
+}
+
 TEST_CASE("planner nccl: an all_to_all with blocks of any size is a group of sends and receives") {
   engine_options o;
   o.planner = "nccl";
@@ -392,15 +434,38 @@ TEST_CASE("a study performs at every size what NCCL's model takes, by its protoc
           std::ranges::find_if(chosen.order, [&](std::size_t i) { return !chosen.rows[i].choreography.empty(); });
       REQUIRE(taken != chosen.order.end());
       const nccl_row& best = chosen.rows[*taken];
-      CHECK(row.choreography == best.choreography);
+      const nccl_performance performed = performance_of(best, layout::grid(2, 8), 8);  // a NIC for each card
+      CHECK(row.choreography == performed.choreography);
       CHECK(row.protocol == name(best.how));
-      CHECK(row.cut.channels ==
-            (best.algorithm == nccl_algorithm::tree ? (best.channels + 1) / 2 : std::max(1, best.channels)));
+      CHECK(row.cut.channels == std::max(1, performed.channels));
       protocols_seen += row.protocol != before;
       before = row.protocol;
     }
   }
   CHECK(protocols_seen > 5);  // they do change with the size
+}
+
+TEST_CASE("NCCL's channels are rings, or pairs of trees, of as many NICs, and then channels of these") {
+  const auto of = [](nccl_algorithm algorithm, int channels, const char* places, int nics) {
+    nccl_row row;
+    row.algorithm = algorithm;
+    row.choreography = algorithm == tree ? "chained_double_tree" : "ring";
+    row.channels = channels;
+    const nccl_performance p = performance_of(row, layout::parse(places), nics);
+    return p.choreography + ' ' + std::to_string(p.nics) + ' ' + std::to_string(p.channels);
+  };
+  CHECK(of(ring, 24, "2x8", 8) == "ring_per_nic 8 3");
+  CHECK(of(ring, 12, "2x8", 8) == "ring_per_nic 8 2");  // as near as can be
+  CHECK(of(ring, 5, "2x8", 8) == "ring_per_nic 5 1");
+  CHECK(of(ring, 1, "2x8", 8) == "ring 0 1");
+  CHECK(of(ring, 24, "2x8", 1) == "ring 0 24");
+  CHECK(of(ring, 24, "1x8", 8) == "ring 0 24");
+  CHECK(of(ring, 24, "16x1", 8) == "ring 0 24");
+  CHECK(of(ring, 24, "2x4", 8) == "ring_per_nic 4 6");
+  CHECK(of(tree, 24, "2x8", 8) == "tree_per_nic 8 2");
+  CHECK(of(tree, 8, "2x8", 8) == "tree_per_nic 4 1");
+  CHECK(of(tree, 2, "2x8", 8) == "chained_double_tree 0 1");
+  CHECK(of(nccl_algorithm::nvls, 0, "2x8", 8) == "ring 0 0");
 }
 
 TEST_CASE("a study that NCCL chooses for is recorded as it was performed, size by size") {
@@ -425,8 +490,17 @@ TEST_CASE(
   const std::string nvls = "[study.nccl]\nnvls = true\n";
   const study_result reducing = studied("all_reduce", nvls);
   CHECK(reducing.rows.back().choreography == "nvls_tree");
-  CHECK(reducing.rows[1].cut.channels > 1);
-  CHECK(reducing.rows.back().cut.channels == 1);  // not those of the size before: NCCL's are not modelled there
+  CHECK(reducing.rows[1].choreography == "tree_per_nic");
+  // Not the channels of the size before: NCCL's are not modelled there.
+  configuration both;
+  both.add_text(
+      "[study]\nchoreography = \"nccl\"\nsizes = [\"256K\", \"64M\"]\npreset = \"dgx_h100\"\nlayout = \"2x8\"\n" + nvls,
+      "nccl.toml");
+  const study_result changing = run_study(read_study(both));
+  CHECK(changing.rows.front().cut.channels > 1);
+  CHECK(changing.rows.back().choreography == "nvls_tree");
+  CHECK(changing.rows.back().cut.channels == 1);
+  CHECK(reducing.rows.back().cut.channels == 1);
   const study_result none = studied("all_reduce", nvls, false, "ranks = 16\n");  // of `flat`
   CHECK(says(none, "nccl: 64M: NVLS simple is skipped: nvls: it lets the switch inside a server reduce"));
   CHECK(none.rows.back().choreography == "ring");

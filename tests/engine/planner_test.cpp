@@ -1128,9 +1128,10 @@ TEST_CASE("excluding a family: all whose names have the word, unless it is a nam
       if (mentions(c.why_rejected, "excluded by the options (\"" + text + "\")")) names.insert(c.choreography);
     return names;
   };
-  CHECK(excluded("^tree") == std::set<std::string>{"double_binary_tree", "chained_double_tree", "nvls_tree"});
+  CHECK(excluded("^tree") ==
+        std::set<std::string>{"double_binary_tree", "chained_double_tree", "nvls_tree", "tree_per_nic"});
   CHECK(excluded("^tree, ring") ==
-        std::set<std::string>{"double_binary_tree", "chained_double_tree", "nvls_tree", "ring"});
+        std::set<std::string>{"double_binary_tree", "chained_double_tree", "nvls_tree", "tree_per_nic", "ring"});
   CHECK(excluded("^hierarchical") == std::set<std::string>{"hierarchical"});
   CHECK(excluded("^doubling") == std::set<std::string>{"recursive_doubling", "halving_doubling"});
   call own = what;
@@ -1142,11 +1143,13 @@ TEST_CASE("excluding a family: all whose names have the word, unless it is a nam
   CHECK_FALSE(choreography_wish{"^tree"}.excludes("double_binary_tree", known));
   // One that is wanted has to be named.
   CHECK(mentions(failure_of([&] { planner{with("tree")}; }).second,
-                 "there is no choreography tree; did you mean double_binary_tree, chained_double_tree or nvls_tree?"));
+                 "there is no choreography tree; did you mean double_binary_tree, chained_double_tree, nvls_tree or "
+                 "tree_per_nic?"));
   CHECK(mentions(failure_of([&] { planner{with("^binary,tre")}; }).second, "there is no choreography tre"));
   configuration file;
   file.add_text("[engine]\nchoreography = \"tree\"\n", "a.toml");
-  CHECK(mentions(failure_of([&] { file.engine(); }).second, "did you mean double_binary_tree, chained_double_tree or"));
+  CHECK(mentions(failure_of([&] { file.engine(); }).second,
+                 "did you mean double_binary_tree, chained_double_tree, nvls_tree or"));
   configuration misspelt;
   misspelt.add_text("[engine]\nchoreography = \"aut\"\n", "a.toml");
   CHECK(mentions(failure_of([&] { misspelt.engine(); }).second, "did you mean auto?"));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// pat, nhr, nb, hierarchical_hd, hierarchical_nhr, hierarchical_nb, chained_double_tree: right on every setup, and who sends what to whom in which round is what their sources say.
+// pat, nhr, nb, hierarchical_hd, hierarchical_nhr, hierarchical_nb, chained_double_tree, ring_per_nic, tree_per_nic: right on every setup, and who sends what to whom in which round is what their sources say.
 
 #include <algorithm>
 #include <bit>
@@ -42,7 +42,7 @@ int prove(const choreography& which, const setup& on) {
   for (const int credits : {1, 2, 8})
     for (const int slices : {1, 3}) {
       if (on.ranks > 17 && slices != (on.uniform ? 1 : 3)) continue;  // a sample
-      const bool paced = &which != &c::pat && &which != &c::chained_double_tree;
+      const bool paced = &which != &c::pat && &which != &c::chained_double_tree && &which != &c::tree_per_nic;
       const bool as_written = slices == 1 && on.uniform && (credits > 1 || !paced);
       const verdict v = verify(as_written ? whole : credits == 1 ? pace_sends(cut, 1) : cut, {credits, slices});
       ++proofs;
@@ -323,4 +323,92 @@ TEST_CASE("chained_double_tree: every tree crosses the network once up and once 
         if (sends(at.kind) && at.to / 2 != r / 2) crossings[t].emplace(r, at.to);
   CHECK(crossings[0] == std::set<std::pair<rank_t, rank_t>>{{4, 0}, {2, 5}, {6, 4}});
   CHECK(crossings[1] == std::set<std::pair<rank_t, rank_t>>{{2, 6}, {4, 3}, {0, 2}});
+}
+
+TEST_CASE(
+    "ring_per_nic and tree_per_nic are right on servers of any size, for all roots, and refuse what others are for") {
+  std::vector<layout> layouts;
+  for (int servers = 2; servers <= 6; ++servers)
+    for (int cards = 2; cards <= 8 && servers * cards <= most_ranks; ++cards)
+      layouts.push_back(layout::grid(servers, cards));
+  for (const std::vector<int>& cards : {std::vector{4, 3}, {2, 5}, {2, 7, 3}, {2, 2, 3, 4}})
+    layouts.push_back(layout::ragged(cards));
+  std::erase_if(layouts, [](const layout& l) { return l.size() > most_ranks; });
+  int proofs = 0;
+  for (const layout& placement : layouts)
+    for (const choreography* which : {&c::ring_per_nic, &c::tree_per_nic})
+      for (const collective what : which->collectives)
+        for (const bool in_place : {false, true})
+          for (const int nics : {0, 1, 2}) {
+            setup on = on_layout(what, placement, in_place);
+            on.nics = nics;
+            for (on.root = 0; on.root < (has_root(what) && on.ranks <= 10 ? on.ranks : 1); ++on.root) {
+              on.uniform = true;
+              proofs += prove(*which, on);
+              on.uniform = false;
+              if (block_count(what, on.ranks) > 1 && nics == 0) proofs += prove(*which, on);
+            }
+          }
+  CHECK(proofs > 1000);
+  for (const choreography* which : {&c::ring_per_nic, &c::tree_per_nic}) {
+    CHECK(refusal(*which, flat_setup(collective::all_reduce, 8)).find("two servers") != std::string::npos);
+    CHECK(refusal(*which, on_layout(collective::all_reduce, layout::grid(8, 1))).find("single card") !=
+          std::string::npos);
+    CHECK(refusal(*which, on_layout(collective::all_reduce, layout::ragged(std::vector{1, 8}))).find("single card") !=
+          std::string::npos);
+  }
+  CHECK(refusal(c::ring_per_nic, on_layout(collective::all_reduce, layout::grid(128, 8))).empty());
+  CHECK(refusal(c::ring_per_nic, on_layout(collective::all_reduce, layout::grid(129, 8))).find("more lanes") !=
+        std::string::npos);
+}
+
+TEST_CASE("ring_per_nic: each NIC carries what leaves by one ring and what enters by another, as much as any other") {
+  for (const auto& [servers, cards] : {std::pair{2, 4}, {3, 8}, {4, 2}}) {
+    const layout placement = layout::grid(servers, cards);
+    const c::hierarchy where{placement};
+    for (const collective what : {collective::all_reduce, collective::all_gather, collective::reduce_scatter}) {
+      const score s = write_score(c::ring_per_nic, on_layout(what, placement));
+      std::vector<int> leaves(index(s.ranks)), enters(index(s.ranks));
+      for (rank_t r = 0; r < s.ranks; ++r)
+        for (int ring = 0; ring < cards; ++ring)
+          for (const step& at : s.players[index(r)].lanes[index(ring)]) {
+            if (!sends(at.kind) || where.server_of(at.to) == where.server_of(r)) continue;
+            CHECK(where.server_of(at.to) == (where.server_of(r) + 1) % servers);
+            CHECK(where.index_of(at.to) == ring);
+            CHECK(where.index_of(r) == (ring + cards - 1) % cards);
+            ++leaves[index(r)], ++enters[index(at.to)];
+          }
+      const int rounds = (what == collective::all_reduce ? 2 : 1) * (s.ranks - 1);
+      for (rank_t r = 0; r < s.ranks; ++r) {
+        CHECK(leaves[index(r)] == rounds);
+        CHECK(enters[index(r)] == rounds);
+      }
+    }
+    // With fewer NICs, the first ones of each server.
+    setup few = on_layout(collective::all_gather, placement);
+    few.nics = 2;
+    CHECK(write_score(c::ring_per_nic, few).players[0].lanes.size() == 2);
+  }
+}
+
+TEST_CASE("tree_per_nic: pair c is chained_double_tree with chains that begin at card c") {
+  const layout placement = layout::grid(5, 4);
+  const score one = write_score(c::chained_double_tree, on_layout(collective::all_reduce, placement));
+  const score all = write_score(c::tree_per_nic, on_layout(collective::all_reduce, placement));
+  const c::hierarchy where{placement};
+  CHECK(all.parts == 2 * 4);
+  for (int pair = 0; pair < 4; ++pair) {
+    const auto turned = [&](rank_t r) { return where.at(where.server_of(r), where.index_of(r) + pair); };
+    for (rank_t r = 0; r < one.ranks; ++r)
+      for (std::size_t l = 0; l < 4; ++l) {
+        const lane& plain = one.players[index(r)].lanes[l];
+        const lane& own = all.players[index(turned(r))].lanes[index(4 * pair) + l];
+        REQUIRE(plain.size() == own.size());
+        for (std::size_t i = 0; i < plain.size(); ++i) {
+          CHECK(plain[i].kind == own[i].kind);
+          if (sends(plain[i].kind)) CHECK(own[i].to == turned(plain[i].to));
+          if (receives(plain[i].kind)) CHECK(own[i].from == turned(plain[i].from));
+        }
+      }
+  }
 }

@@ -31,7 +31,7 @@ constexpr const char* footer = R"(Examples:
 
 struct arguments {
   std::string choreography, collective = "all_reduce", placement;
-  int ranks = 0, root = 0, streams = 4;
+  int ranks = 0, root = 0, streams = 4, nics = 0;
   bool in_place = false, v_form = false, through_scratch = false, contiguous = false, lowered = false, as_json = false;
   bool root_said = false, streams_said = false;
   bool descriptors = false;
@@ -46,6 +46,7 @@ setup setup_of(const arguments& a) {
   setup on = flat_setup(parse_collective_option(a.collective), placement.size(), a.root, a.in_place, !a.v_form);
   on.placement = placement;
   on.streams = a.streams;
+  on.nics = a.nics;
   on.through_scratch = a.through_scratch;
   on.contiguous = a.contiguous;
   return on;
@@ -71,6 +72,7 @@ void check_said(const arguments& a, const choreography& which, const setup& on, 
       usage_error(std::string{option} + " would do nothing: " + std::string{which.name} + " is the same without it");
   };
   if (a.streams_said) check("--streams", [&](setup& other) { other.streams = on.streams == 1 ? 2 : 1; });
+  if (a.nics > 0) check("--nics", [](setup& other) { other.nics = other.nics == 1 ? 2 : 1; });
   if (a.through_scratch) check("--through-scratch", [](setup& other) { other.through_scratch = false; });
   if (a.contiguous) check("--contiguous", [](setup& other) { other.contiguous = false; });
 }
@@ -211,6 +213,8 @@ void add_show(command program, action& chosen) {
   sub.add_option("--streams", a->streams, "of direct_full_mesh (default 4)").within(1, 64);
   sub.add_flag("--in-place", a->in_place, "for calls whose input and output are one buffer");
   sub.add_flag("--v", a->v_form, "blocks of different sizes");
+  sub.add_option("--nics", a->nics, "of ring_per_nic, tree_per_nic: NICs of a server (default one for each card)")
+      .within(1, 64);
   sub.add_flag("--through-scratch", a->through_scratch, "pairwise, direct_full_mesh: BCopy instead of ZCopy");
   sub.add_flag("--contiguous", a->contiguous, "all_gather by csc: blocks beside each other are fetched at once");
   sub.add_flag("--lowered", a->lowered, "as it is performed: barriers as tokens, one cell a step");

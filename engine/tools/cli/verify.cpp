@@ -121,6 +121,7 @@ std::string describe(const std::string& who, const setup& on) {
   if (on.through_scratch) text += ", through scratch";
   if (on.on_board) text += ", on a board";
   if (on.contiguous) text += ", contiguous";
+  if (on.nics > 0) text += ", " + plural(static_cast<std::size_t>(on.nics), "NIC");
   if (on.streams != setup{}.streams) text += ", " + plural(static_cast<std::size_t>(on.streams), "stream");
   return text;
 }
@@ -344,6 +345,9 @@ std::vector<setup> variants(const task& t) {
           list.push_back(on);
         }
         on.streams = setup{}.streams;
+        on.nics = 1;
+        list.push_back(on);
+        on.nics = 0;
         on.on_board = true;
         if (t.placement.is_flat()) list.push_back(on);
         on.on_board = false;
@@ -364,9 +368,11 @@ void verify_task(const task& t, tally& into, const std::atomic<bool>& stop) {
       setup plain = on;
       plain.through_scratch = false;
       plain.streams = setup{}.streams;
+      plain.nics = 0;
       plain.on_board = false;
       plain.contiguous = false;
-      const bool variant = on.through_scratch || on.on_board || on.contiguous || on.streams != plain.streams;
+      const bool variant =
+          on.through_scratch || on.on_board || on.contiguous || on.nics > 0 || on.streams != plain.streams;
       if (variant && write_score(*t.which, plain) == s) continue;
       plain = on;
       if (t.unlike) plain.placement = *t.unlike;

@@ -38,7 +38,7 @@ void check_others(const score& s, const std::string& choreography) {
 
 }  // namespace
 
-setup setup_of(const study_scenario& scenario, const hardware& on, bool through_scratch) {
+setup setup_of(const study_scenario& scenario, const hardware& on, bool through_scratch, int nics) {
   setup made;
   made.what = scenario.kind.what;
   made.ranks = on.ranks;
@@ -48,6 +48,7 @@ setup setup_of(const study_scenario& scenario, const hardware& on, bool through_
   made.placement = on.arrangement.size() == on.ranks ? on.arrangement : layout::flat(on.ranks);
   made.streams = scenario.streams;
   made.through_scratch = through_scratch;
+  made.nics = nics;
   return made;
 }
 
@@ -59,12 +60,11 @@ std::string why_not_a_candidate(const std::string& choreography, const setup& on
 
 prepared_scores::prepared_scores(const study_scenario& scenario, const hardware& on, score_library& library,
                                  std::vector<std::string>& remarks)
-    : scenario_(scenario), on_(on), library_(library), remarks_(remarks), way_{scenario.through_scratch,
-                                                                               scenario.chunk_bytes,
-                                                                               scenario.channels,
-                                                                               {},
-                                                                               1,
-                                                                               0} {}
+    : scenario_(scenario),
+      on_(on),
+      library_(library),
+      remarks_(remarks),
+      way_{scenario.through_scratch, scenario.chunk_bytes, scenario.channels, 0, {}, 1, 0} {}
 
 void prepared_scores::take_up(const study_way& way) {
   if (!std::ranges::equal(way.protocols, way_.protocols, {}, &protocol_costs::name, &protocol_costs::name))
@@ -78,9 +78,11 @@ std::shared_ptr<const prepared_score> prepared_scores::prepare(const std::string
   made->choreography = choreography;
   made->one_cell = one_cell;
   made->through_scratch = way_.through_scratch;
+  made->nics = way_.nics;
   made->slices = slices.shortened();
   for (const auto& p : kept_) {
-    if (p->choreography != choreography || p->one_cell != one_cell || p->through_scratch != way_.through_scratch)
+    if (p->choreography != choreography || p->one_cell != one_cell || p->through_scratch != way_.through_scratch ||
+        p->nics != way_.nics)
       continue;
     if (p->slices == made->slices) return p;
     made->notes = p->notes;

@@ -28,6 +28,7 @@ struct study_way {
   bool through_scratch = false;
   std::uint64_t chunk_bytes = 0;
   int channels = 1;
+  int nics = 0;                           ///< as setup::nics
   std::vector<protocol_costs> protocols;  ///< that are tried
   int slices_per_step = 1;                ///< unless the study says how many; cells are cut into as many at least …
   std::uint64_t least_cut = 0;            ///< … where they have more bytes than this
@@ -38,6 +39,7 @@ struct prepared_score {
   std::string choreography;
   bool one_cell = false;
   bool through_scratch = false;
+  int nics = 0;
   slice_order slices;  ///< as few as show all (slice_order::shortened)
   std::shared_ptr<const score> notes;
   std::size_t steps = 0;
@@ -46,7 +48,7 @@ struct prepared_score {
 };
 
 /// What this scenario asks a choreography to perform on this machine.
-setup setup_of(const study_scenario& scenario, const hardware& on, bool through_scratch);
+setup setup_of(const study_scenario& scenario, const hardware& on, bool through_scratch, int nics = 0);
 /// Why `auto` leaves it out: the end of a sentence; empty: it does not.
 std::string why_not_a_candidate(const std::string& choreography, const setup& on);
 
@@ -61,7 +63,7 @@ public:
   /// Scores are kept only as the protocols that are tried allow.
   void take_up(const study_way& way);
 
-  setup present_setup() const { return setup_of(scenario_, on_, way_.through_scratch); }
+  setup present_setup() const { return setup_of(scenario_, on_, way_.through_scratch, way_.nics); }
   /// Whether every step has one cell, so that all of them can be cut alike.
   bool cut_by_all() const { return way_.channels > 1 || scenario_.kind.v_form || scenario_.slices > 1; }
 

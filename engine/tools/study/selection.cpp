@@ -2,6 +2,9 @@
 #include "engine/tools/study/selection.hpp"
 
 #include <algorithm>
+#include <map>
+#include <set>
+#include <vector>
 
 #include "engine/planning/hccl_selection.hpp"
 #include "engine/planning/nccl_selection.hpp"
@@ -10,6 +13,30 @@
 #include "memory/spelling.hpp"
 
 namespace troupe {
+
+namespace {
+
+/// The NICs through which the ranks of a server send to another server, of the server that has fewest; 1: there is no server, or nobody has any.
+int nics_a_server(const hardware& on) {
+  const layout& places = on.arrangement;
+  if (places.size() != on.ranks || places.server_count() < 2) return 1;
+  std::map<int, std::set<element_index>> by_server;
+  std::vector<element_index> way;
+  for (int r = 0; r < on.ranks; ++r) {
+    const int server = places.server_of(r);
+    const int other = server == places.server_of(0) ? on.ranks - 1 : 0;
+    way.clear();
+    on.route(r, other, 0, way);
+    const auto nic =
+        std::ranges::find_if(way, [&](element_index e) { return on.class_of(e).role == element_role::nic; });
+    if (nic != way.end()) by_server[server].insert(*nic);
+  }
+  auto fewest = static_cast<std::size_t>(on.ranks);
+  for (const auto& [server, nics] : by_server) fewest = std::min(fewest, nics.size());
+  return by_server.empty() ? 1 : static_cast<int>(fewest);
+}
+
+}  // namespace
 
 study_selection::study_selection(const study_scenario& scenario, const hardware& on, score_library& library,
                                  prepared_scores& scores, std::vector<std::string>& remarks)
@@ -108,15 +135,22 @@ std::vector<std::string> study_selection::as_nccl(std::size_t bytes) {
     way.least_cut = least_nccl_slice;
     if (!is_said("chunk_bytes")) way.protocols.front().slot_payload *= static_cast<std::uint64_t>(row.slots);
     if (!is_said("credits")) way.protocols.front().slots = std::max(1, by->slots / row.slots);
-    // Of what a switch reduces NCCL's channels are not modelled. A tree's two halves are two of them, and one here.
-    const int channels = row.algorithm == nccl_algorithm::tree ? (row.channels + 1) / 2 : row.channels;
-    way.channels = is_said("channels") || channels == 0 ? scenario_.channels : channels;
+    // Of what a switch reduces NCCL's channels are not modelled. Those that the study says are pieces of one ring's or tree's cells.
+    nccl_performance performed =
+        performance_of(row, scores_.present_setup().placement, is_said("channels") ? 1 : nics_a_server(on_));
+    if (performed.nics > 0 && !why_not_as_nccl(performed.choreography, *by).empty())
+      performed = performance_of(row, scores_.present_setup().placement, 1);
+    way.nics = performed.nics;
+    way.channels = is_said("channels") || performed.channels == 0 ? scenario_.channels : performed.channels;
     scores_.take_up(way);
     say_once(remarks_,
              at + who + ", which its model says takes " + study_text::time_text(row.us) + " us" +
                  (row.channels > 0 ? ", over " + plural(static_cast<std::size_t>(row.channels), "channel") : "") +
-                 ", performed by " + row.choreography);
-    return {row.choreography};
+                 ", performed by " + performed.choreography +
+                 (performed.nics > 0
+                      ? " over " + plural(static_cast<std::size_t>(performed.nics), "NIC") + " of a server"
+                      : ""));
+    return {performed.choreography};
   }
   throw error(errc::unsupported, "nobody performs here what NCCL would take for " + name(scenario_.kind) + " of " +
                                      bytes_text(bytes) + (remarks_.empty() ? "" : "; " + remarks_.back()));
