@@ -502,23 +502,6 @@ TEST_CASE("scan and exscan: listed, shown, verified, explained, measured, studie
   }
 }
 
-TEST_CASE("an interrupt ends a run cleanly") {
-  // It would run for days.
-  const outcome o = run("bench -b 8 -e 8 -t 3 -n 1000000000", "timeout --preserve-status -s INT -k 60 2");
-  CHECK(o.code == 130);
-  check_says(o.err, "interrupted");
-  check_says(o.out, "# Avg bus bandwidth");
-  const outcome v = run("verify --all --ranks 64", "timeout --preserve-status -s INT -k 60 1");
-  CHECK(v.code == 130);
-  // The verification of one large score looks at no interrupt; it does not keep the user waiting either.
-  const outcome long_one =
-      run("verify --all --ranks 512 --collective all_to_all", "timeout --preserve-status -s TERM -k 60 1");
-  CHECK(long_one.code == 130);
-  check_says(long_one.err, "interrupted");
-  const outcome e = run("explain all_to_all --ranks 1024", "timeout --preserve-status -s TERM -k 60 0.5");
-  CHECK(e.code == 130);
-}
-
 TEST_CASE("troupe study --calibrate puts the model of this machine beside measurements") {
   const outcome o =
       run("study --calibrate --ranks 2 --sizes 1K,4K --rounds 1 --budget-ms 0.5 --set engine.tuning=none");
