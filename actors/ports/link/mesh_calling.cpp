@@ -215,7 +215,7 @@ bool mesh::keeps_answer_back(incoming& way) {
 bool mesh::is_answered_soon(outgoing& way) {
   const std::lock_guard lock(way.mutex);
   using phase = outgoing::phase;
-  if (way.now == phase::open) return !way.shared && clock::now() < way.opened + most_expected;
+  if (way.now == phase::open) return !way.shared && clock::now() < way.opened + most_until_frames_follow;
   return way.now == phase::connecting || way.now == phase::shaking;
 }
 

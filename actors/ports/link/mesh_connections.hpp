@@ -52,6 +52,10 @@ inline constexpr std::byte frames_follow{0x66};
 inline constexpr std::byte line_is_there{0x75};
 /// So long a sender waits for a process that is calling, to answer on that connection. The call may turn out to be a stranger's.
 inline constexpr std::chrono::milliseconds most_expected{50};
+/// So long a process that was answered keeps its own answer back, for frames_follow. No stranger: the other one says it right behind the handshake, once
+/// it gets a processor, or has no descriptors. Shorter than a call may stand unanswered.
+inline constexpr std::chrono::milliseconds most_until_frames_follow{2000};
+static_assert(most_until_frames_follow < most_shaking);
 /// Beside a ring, in the direction of its frames: look; and against it: there is room.
 inline constexpr std::byte something_written{0x77}, there_is_room{0x72};
 /// Of a caller that hears what comes itself: one that waits for longer does not mind another thread's turn.
