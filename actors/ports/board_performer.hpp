@@ -32,7 +32,8 @@ public:
   /// All ranks have come and none waits for another's message: the operation ends soon.
   virtual bool together() const { return false; }
   /// All that the operation still lacks is done by threads that were seen last on other cores than the caller's, as far as is known: who looks keeps none
-  /// of them from it, and yielding helps nobody. After advance(); some loads a rank.
+  /// of them from it, and yielding helps nobody. Not known is whether a thread here was stopped in the middle of its part, so nobody should look for long.
+  /// After advance(); some loads a rank.
   virtual bool waits_for_other_cores() const { return false; }
   /// What each unfinished lane lacks. For verdicts; allocates.
   virtual std::vector<lane_wait> waits() const = 0;

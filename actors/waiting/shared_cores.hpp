@@ -52,10 +52,11 @@ public:
   void assume(int cores) { cores_ = cores; }
   /// Another thread was seen last where `me` is.
   bool is_shared(int me) const { return is_shared(me, threads_); }
-  /// Both were seen last on one core.
+  /// Both were seen last on one core, or nobody knows where.
   bool are_together(int me, int other) const {
-    return entries_[me].core_and_one.load(std::memory_order_relaxed) ==
-           entries_[other].core_and_one.load(std::memory_order_relaxed);
+    const int mine = entries_[me].core_and_one.load(std::memory_order_relaxed);
+    const int its = entries_[other].core_and_one.load(std::memory_order_relaxed);
+    return mine == its || mine == 0 || its == 0;
   }
   bool is_shared_with_lower(int me) const { return is_shared(me, me); }
   /// The calling thread goes to a core that it may use and where none of the others was seen last. False: there is none, or the system does not

@@ -107,7 +107,7 @@ struct engine_options {
   std::size_t scratch_bytes = std::size_t{200} << 20;
   determinism level = determinism::run_stable;
   /// When ranks learn that all have called the same. eager: a small rooted collective may succeed on a rank that needs nobody else
-  /// (the root of a broadcast or scatter, the others of a reduce or gather), which then runs ahead of the others, by 32 operations (where ranks share cores, and by mailbox: 64) at
+  /// (the root of a broadcast or scatter, the others of a reduce or gather), which then runs ahead of the others, by 32 operations (by mailbox, and over slots where ranks share cores: 64) at
   /// most. The results are right all the same. If the ranks turn out to have called different operations, that is told with a later one
   /// (at the latest with the next collective that is not rooted, with the 65th rooted one, or at the end of engine::run; a communicator
   /// that ends without any logs it), and ends the communicator. strict: before a call succeeds anywhere, and only that call fails.

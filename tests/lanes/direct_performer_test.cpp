@@ -145,6 +145,7 @@ TEST_CASE("direct: a rank that has seen all on its core waits for other cores, a
   CHECK(waits_elsewhere(1));
   CHECK_FALSE(waits_elsewhere(2));
   CHECK(begin(3) == board_performer::status::performed);
+  for (const rank_t r : {0, 1, 2}) CHECK(waits_elsewhere(r));
   for (auto& p : players) {
     if (!p->performs.idle()) CHECK(p->performs.advance() == board_performer::status::performed);
     CHECK(p->wrong(what) == 0);
@@ -187,6 +188,27 @@ TEST_CASE("direct: long bodies are cut, unless their steps overlap") {
   CHECK_FALSE(divisible(cells(buffer_kind::output, 1, 4), false));
   CHECK(divisible(cells(buffer_kind::input, 1, 4), false));
   CHECK_FALSE(divisible(cells(buffer_kind::input, 1, 4), true));
+}
+
+TEST_CASE("direct: where large results are stored is tried now and then, by calls as all ranks count them") {
+  slot_board board{2};
+  direct_player one{board, 0};
+  std::uint64_t epoch = 0;
+  const auto streamed = [&](std::size_t count, int calls) {
+    const operation what = direct("fused", flat_setup(collective::all_reduce, 2), count);
+    std::string text;
+    for (int i = 0; i < calls; ++i) {
+      one.start(what, epoch++);
+      text += one.performs.stores() == store_hint::streamed ? 's' : 'c';
+      one.performs.abandon();  // which tells no time, so there is never a verdict
+    }
+    return text;
+  };
+  // 32 bytes an element in all: 15 MiB, 20, 28 and 128.
+  CHECK(streamed(15 << 15, 100) == std::string(100, 'c'));
+  CHECK(streamed(20 << 15, 100) == std::string(48, 'c') + std::string(6, 's') + std::string(46, 'c'));
+  CHECK(streamed(40 << 15, 60) == std::string(16, 's') + std::string(6, 'c') + std::string(38, 's'));
+  CHECK(streamed(128 << 15, 100) == std::string(100, 's'));
 }
 
 TEST_CASE("direct: local steps that a token orders behind a peer's are refused") {

@@ -305,6 +305,33 @@ TEST_CASE(
       }
 }
 
+TEST_CASE("channel: a long ring is laid down behind a ring that is full, once, and for nothing else that a source "
+          "waits for") {
+  slot_board board{2};
+  slot_channel& channel = board.channel(0, 1);
+  channel.reserve(10, board.memory());
+  const auto open = [&](std::uint64_t e, std::uint32_t lines) { return channel.open(e, 0, slot_format::ll128, lines); };
+  CHECK_FALSE(channel.lengthen(0, board.memory()));  // there is no ring
+  channel.deepen(0, board.memory());
+  const std::size_t one = channel.ring_bytes();
+  REQUIRE(open(0, 10));
+  REQUIRE(open(1, 1));
+  CHECK_FALSE(open(2, 10));  // the half of epoch 0 is not free, but the cell is
+  CHECK_FALSE(channel.lengthen(2, board.memory()));
+  CHECK(channel.ring_bytes() == one);
+  channel.learn(2);
+  const std::uint64_t full = slot_channel::ring_epochs + 2;
+  for (std::uint64_t e = 2; e < full; ++e) REQUIRE(open(e, 1));
+  CHECK_FALSE(open(full, 1));
+  CHECK(channel.lengthen(full, board.memory()));
+  CHECK(channel.ring_bytes() > 4 * one);
+  REQUIRE(open(full, 1));
+  const std::uint64_t again = full + slot_channel::long_ring_epochs;
+  for (std::uint64_t e = full + 1; e < again; ++e) REQUIRE(open(e, 1));
+  CHECK_FALSE(open(again, 1));
+  CHECK_FALSE(channel.lengthen(again, board.memory()));
+}
+
 TEST_CASE("channel: short messages of a source that runs ahead lie four in a cache line, once it has sent in the epoch "
           "before") {
   slot_board board{2};

@@ -472,6 +472,32 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("slots: a rank that lacks a credit does not wait for other cores, nor does one whose peers nobody has seen") {
+  slot_board board{3};
+  const operation first{"one_shot", flat_setup(collective::broadcast, 3), 1, slot_format::ll128};
+  const operation next{"one_shot", flat_setup(collective::all_reduce, 3), 1, slot_format::ll128};
+  player root{board, 0};
+  for (std::uint64_t e = 0; e < 2; ++e) {
+    root.start(first, e);
+    REQUIRE(root.performs.advance() == board_performer::status::performed);
+  }
+  root.start(next, 2);
+  for (const rank_t r : {0, 1, 2}) board.cores().note(r, r == 0 ? 0 : 1);
+  REQUIRE(root.performs.advance() == board_performer::status::waiting);
+  CHECK_FALSE(root.performs.waits_for_other_cores());
+  root.performs.abandon();
+  for (const bool seen : {false, true}) {
+    slot_board other{3};
+    for (const rank_t r : {0, 1, 2})
+      if (r != 2 || seen) other.cores().note(r, r == 0 ? 0 : 1);
+    player one{other, 0};
+    one.start(next, 0);
+    REQUIRE(one.performs.advance() == board_performer::status::waiting);
+    CHECK(one.performs.waits_for_other_cores() == seen);
+    one.performs.abandon();
+  }
+}
+
 namespace {
 /// Never done; says that it waits for other cores as often as it is told.
 class endless final : public board_performer {

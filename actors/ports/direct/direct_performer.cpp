@@ -66,16 +66,18 @@ void direct_performer::start(const direct_program& code, const memory_map& memor
   output_staged_ = alone_ = false;
   trials_.asked = nullptr;
   stores_.asked = nullptr;
-  if (sizes().equal()) choose_stores();
+  choose_stores();
   all_shared_ = true;
   suspect_ = -1;
   phase_ = phase::coming;
 }
 
-/// The same at all ranks, as long as they have counted the same operations. @pre sizes().equal()
+/// The same at all ranks, as long as they have counted the same operations. Nothing is tried where sizes are not known yet, and where each rank may copy
+/// to its own output.
 void direct_performer::choose_stores() {
+  if (!sizes().equal()) return;
   stores_.hint = sizes().stores();
-  if (!store_trials::tries(sizes().bytes())) return;
+  if (!store_trials::tries(sizes().bytes()) || (others_ != nullptr && !code_->to_own.empty())) return;
   if (stores_.of.empty()) stores_.of.resize(collective_count);
   stores_.asked = &stores_.of[static_cast<std::size_t>(code_->what)].of(sizes().bytes());
   const bool streams = stores_.asked->takes_second(stores_.hint == store_hint::streamed);
@@ -438,12 +440,19 @@ bool direct_performer::work() {
   const std::size_t bodies = code_->at_work.size();
   const std::size_t first = first_body(rank_, place.ranks(), bodies, sizes().bytes() >= much_bytes);
   for (std::size_t k = 0; fit && k < bodies; ++k) fit = work_on(code_->at_work[(first + k) % bodies], done);
-  if (stores_.asked != nullptr && done >= bodies * direct_board::share / enough_to_judge) {
-    const std::chrono::duration<double, std::nano> took = std::chrono::steady_clock::now() - begun;
-    stores_.asked->took(stores_.hint == store_hint::streamed, took.count() / static_cast<double>(done));
-  }
+  if (stores_.asked != nullptr)
+    judge_stores(static_cast<double>(done) / static_cast<double>(bodies * direct_board::share), begun);
   finished(done, place.left);
   return fit;
+}
+
+/// @param part of the operation, which this rank has done since `begun`
+void direct_performer::judge_stores(double part, std::chrono::steady_clock::time_point begun) {
+  // Who has done less than half of what would be its part has come late, or was disturbed.
+  if (2 * part * std::min(board_->ranks(), usable_cores()) < 1) return;
+  const std::chrono::duration<double, std::nano> took = std::chrono::steady_clock::now() - begun;
+  stores_.asked->took(stores_.hint == store_hint::streamed,
+                      took.count() / (part * static_cast<double>(sizes().bytes())));
 }
 
 /// Units of one body. Adds the shares that were done. @pre the rank touches others', and they are here

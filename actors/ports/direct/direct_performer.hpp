@@ -50,6 +50,8 @@ public:
 
   bool idle() const override { return phase_ == phase::none; }
   bool together() const override { return phase_ > phase::at_odds && !ahead_; }
+  /// Of large results of the operation under way, as its sizes say or as is tried. @pre not idle()
+  store_hint stores() const { return sizes().equal() ? stores_.hint : sizes().stores(); }
   bool waits_for_other_cores() const override;
   std::vector<lane_wait> waits() const override;
   /// The rank that finishes the last unit wakes all others.
@@ -63,8 +65,6 @@ private:
   static constexpr std::size_t much_bytes = 1024 * 1024;
   /// Between processes a rank that brings more than this has it in its staging buffer as well: if another rank brings nothing, all work on the buffers.
   static constexpr std::size_t little_bytes = 1024;
-  /// Who has done a smaller part of an operation has been disturbed, or has come late.
-  static constexpr std::size_t enough_to_judge = 8;
   enum class phase : std::uint8_t { none, coming, meeting, at_odds, working, leaving };
   struct buffers {
     std::byte* input;
@@ -161,7 +161,7 @@ private:
   void take_from_staging();
   copy_costs::use use_of(std::size_t bytes, bool input) const;
   void choose_stores();
-  store_hint stores() const { return sizes().equal() ? stores_.hint : sizes().stores(); }
+  void judge_stores(double part, std::chrono::steady_clock::time_point begun);
   bool worth_staging(std::size_t bytes, bool input) const;
   struct staged {
     bool input, output;

@@ -4,7 +4,7 @@
 // nothing in a cache the next time, and what is short all. Between them it depends on what else the processor's last cache holds, of other programs
 // and other virtual machines, too: on one computer all_reduce of 4 MiB by 4 ranks took 1.6 times as long by cached stores as by others, and in another hour less.
 //
-// Times are those of a rank's own work, by its part of the whole. Not synchronised.
+// Times are those of a rank's own work, a byte of what it has worked on. Not synchronised.
 
 #include <array>
 #include <bit>

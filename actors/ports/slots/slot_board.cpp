@@ -78,8 +78,8 @@ void slot_channel::deepen(std::uint64_t sequence, board_memory& from) {
 }
 
 bool slot_channel::lengthen(std::uint64_t sequence, board_memory& from) {
-  return source_.deep.is_laid() && std::exchange(source_.may_lengthen, false) &&
-         lay_ring(1, long_ring_epochs, sequence, from);
+  const bool is_full = source_.deep.is_laid() && source_.known < source_.deep.cell(sequence).used;
+  return is_full && std::exchange(source_.may_lengthen, false) && lay_ring(1, long_ring_epochs, sequence, from);
 }
 
 std::size_t slot_channel::ring_bytes() const {

@@ -67,10 +67,11 @@ public:
   static constexpr std::size_t first_lines = 2;  ///< of a half, or of a cell of the ring
   static constexpr std::size_t level_count = 4;  ///< further levels end at 16, 128, 1024, 8192 lines
   static constexpr std::size_t most_lines = slots::most_lines;
-  static constexpr std::size_t ring_epochs = 32;        ///< how far a source may run ahead
-  static constexpr std::size_t long_ring_epochs = 128;  ///< the same where ranks share cores
-  static constexpr std::size_t asked_ahead = 2;         ///< it asks for a line so many epochs before it writes there
-  static constexpr std::size_t short_bytes = 8;         ///< that fit into a short cell
+  static constexpr std::size_t ring_epochs = 32;  ///< how far a source may run ahead
+  /// The same where ranks share cores; and the operation behind most_ahead others, which waits for everybody, finds room, too.
+  static constexpr std::size_t long_ring_epochs = 128;
+  static constexpr std::size_t asked_ahead = 2;  ///< it asks for a line so many epochs before it writes there
+  static constexpr std::size_t short_bytes = 8;  ///< that fit into a short cell
 
   slot_channel() = default;
   slot_channel(const slot_channel&) = delete;
@@ -133,8 +134,8 @@ public:
   std::size_t reserve(std::size_t lines, board_memory& from);
   /// The source, before it writes anything of `sequence`: lays down the ring, if there is none. Throws error(out_of_memory).
   void deepen(std::uint64_t sequence, board_memory& from);
-  /// The source, after open() has failed, if it runs ahead: the same with a long ring, in which there is room at once. Tries once in a channel's life.
-  /// False: there is none, or it was there already.
+  /// The source, after open() has failed, if it runs ahead: the same with a long ring, if its ring is full. Tries once in a channel's life. False: there
+  /// is none, or it was there already.
   bool lengthen(std::uint64_t sequence, board_memory& from);
 
   /// The source is about to write in `sequence` for the first time. False: the destination has not finished with the place yet;

@@ -423,9 +423,10 @@ bool slot_performer::waits_for_other_cores() const {
     if (lane.next != lane.end && lane.why == outcome::credit) return false;
     for (std::uint32_t i = lane.next; i != lane.end; ++i) {
       const slot_step& s = code_->steps[i];
-      if (receives(s.kind) && cores.are_together(rank_, code_->channels[s.in_channel].peer) &&
-          !has_come(*channels_[s.in_channel], s.in_line))
-        return false;
+      if (!receives(s.kind) || !cores.are_together(rank_, code_->channels[s.in_channel].peer)) continue;
+      slot_channel& from = *channels_[s.in_channel];
+      if (!from.readable(generation_)) return false;
+      if (s.only_in ? from.first_message(sequence_, stamp_) == nullptr : !has_come(from, s.in_line)) return false;
     }
   }
   return true;
