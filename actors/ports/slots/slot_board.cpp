@@ -67,7 +67,9 @@ std::size_t slot_channel::reserve(std::size_t lines, board_memory& from) {
 bool slot_channel::lay_ring(std::size_t index, std::size_t epochs, std::uint64_t first, board_memory& from) {
   void* const room = from.take(bytes_of_ring(epochs));  // zeros: places that nobody has used
   if (room == nullptr) return false;
-  ring* const made = new (room) ring{first, epochs};
+  auto* const made = static_cast<ring*>(room);
+  made->first = first;
+  made->epochs = epochs;
   source_.deep = ring_view{made};
   rings_[index].store(made, std::memory_order_release);
   return true;
@@ -78,7 +80,7 @@ void slot_channel::deepen(std::uint64_t sequence, board_memory& from) {
 }
 
 bool slot_channel::lengthen(std::uint64_t sequence, board_memory& from) {
-  const bool is_full = source_.deep.is_laid() && source_.known < source_.deep.cell(sequence).used;
+  const bool is_full = source_.deep.is_laid() && source_.known < source_.deep.place_of(sequence).used;
   return is_full && std::exchange(source_.may_lengthen, false) && lay_ring(1, long_ring_epochs, sequence, from);
 }
 
@@ -101,9 +103,9 @@ void slot_channel::begin_generation(std::uint64_t generation) {
   for_each_ring([](const ring_view& laid) {
     for (std::size_t c = 0; c < laid.epochs(); ++c) {
       clear_lines(laid.lines(c), first_lines);
-      laid.cell(c).foreign = 0;
+      laid.place_of(c).foreign = 0;
     }
-    slots::clear(laid.short_cells(), laid.epochs() * short_words);
+    slots::clear(laid.at->short_cells, std::size(laid.at->short_cells));
   });
   source_.generation = generation;
   generation_.store(generation, std::memory_order_release);
@@ -113,7 +115,7 @@ void slot_channel::begin_generation(std::uint64_t generation) {
 std::uint64_t slot_channel::last_used() const {
   std::uint64_t last = std::max(source_.half[0].used, source_.half[1].used);
   for_each_ring([&](const ring_view& laid) {
-    for (std::size_t c = 0; c < laid.epochs(); ++c) last = std::max(last, laid.cell(c).used);
+    for (std::size_t c = 0; c < laid.epochs(); ++c) last = std::max(last, laid.place_of(c).used);
   });
   return last;
 }

@@ -24,7 +24,7 @@
 //      then publishes the generation; a destination reads a channel only if it has the generation that it expects.
 //
 // Memory is laid down on demand and never moved, so no reader can hold a stale address: the first two lines of a half in the channel
-// itself, longer messages in levels of eight times the size. 896 bytes a channel, 9.1 KiB a ring, 36 KiB a long one; 8 bytes for every pair that never spoke.
+// itself, longer messages in levels of eight times the size. 896 bytes a channel, 12.1 KiB a ring, 36.1 a long one; 8 bytes for every pair that never spoke.
 //
 // Sleeping. A waiting thread may sleep; a rank that writes to it afterwards looks at its word `sleeping` and wakes it. No
 // wake-up is lost:
@@ -157,7 +157,7 @@ public:
     if (!source_.deep.is_laid()) return;
     const bool is_short = only && writes_short(sequence, bytes);
     const std::uint64_t later = sequence + (is_short ? cells_a_line : asked_ahead);
-    if (source_.deep.cell(later).used > source_.known) return;
+    if (source_.deep.place_of(later).used > source_.known) return;
     if (is_short) return slots::ask_for_half(source_.deep.short_cell(later));
     const slots::word* const line = source_.deep.lines(later);
     slots::ask_for_half(line);
@@ -204,40 +204,41 @@ private:
     std::uint32_t foreign = 0;  ///< lines whose words other than the first may hold LL128 data
     std::uint32_t written = 0;  ///< lines ever written
   };
-  static constexpr std::size_t cell_words = first_lines * slots::line_words;
-  /// Behind it lie the cells' lines, the short cells and the source's places, of each as many as it has epochs, a power of two.
+  /// Behind it lie as many cells as it has epochs, a power of two. What takes little room lies in it, in either ring as much as in a long one: so it
+  /// begins at the same distance in both.
   struct alignas(128) ring {
     std::uint64_t first = 0;  ///< epochs from here on lie in this ring
     std::uint64_t epochs = 0;
+    place places[long_ring_epochs];
+    alignas(128) slots::word short_cells[long_ring_epochs * short_words] = {};
   };
+  static constexpr std::size_t cell_words = first_lines * slots::line_words;
   static constexpr std::size_t bytes_of_ring(std::size_t epochs) {
-    return sizeof(ring) +
-           epochs * (cell_words * sizeof(slots::word) + short_words * sizeof(slots::word) + sizeof(place));
+    return sizeof(ring) + epochs * cell_words * sizeof(slots::word);
   }
   /// A ring as one end uses it.
   struct ring_view {
-    slots::word* words = nullptr;  ///< nullptr: none has been laid down
-    std::uint64_t mask = 0;        ///< epochs − 1
+    ring* at = nullptr;      ///< nullptr: none has been laid down
+    std::uint64_t mask = 0;  ///< epochs − 1
 
     ring_view() = default;
-    explicit ring_view(ring* of) : words(reinterpret_cast<slots::word*>(of + 1)), mask(of->epochs - 1) {}
-    bool is_laid() const { return words != nullptr; }
+    explicit ring_view(ring* of) : at(of), mask(of->epochs - 1) {}
+    bool is_laid() const { return at != nullptr; }
     std::size_t epochs() const { return mask + 1; }
-    slots::word* lines(std::uint64_t sequence) const { return words + (sequence & mask) * cell_words; }
-    slots::word* short_cells() const { return words + epochs() * cell_words; }
-    slots::word* short_cell(std::uint64_t sequence) const { return short_cells() + (sequence & mask) * short_words; }
-    place& cell(std::uint64_t sequence) const {
-      return reinterpret_cast<place*>(short_cells() + epochs() * short_words)[sequence & mask];
+    slots::word* lines(std::uint64_t sequence) const {
+      return reinterpret_cast<slots::word*>(at + 1) + (sequence & mask) * cell_words;
     }
+    slots::word* short_cell(std::uint64_t sequence) const { return at->short_cells + (sequence & mask) * short_words; }
+    place& place_of(std::uint64_t sequence) const { return at->places[sequence & mask]; }
   };
 
   /// The source has sent in the epoch before, too. @pre the message is its epoch's only one
   bool writes_short(std::uint64_t sequence, std::size_t bytes) const {
     const ring_view& deep = source_.deep;
-    return bytes <= short_bytes && deep.is_laid() && sequence > 0 && deep.cell(sequence - 1).used == sequence;
+    return bytes <= short_bytes && deep.is_laid() && sequence > 0 && deep.place_of(sequence - 1).used == sequence;
   }
   place& place_of(std::uint64_t sequence) {
-    return source_.deep.is_laid() ? source_.deep.cell(sequence) : source_.half[sequence & 1];
+    return source_.deep.is_laid() ? source_.deep.place_of(sequence) : source_.half[sequence & 1];
   }
   run lines_of_level(unsigned parity, std::size_t index);
   bool wait_until(std::uint64_t known) {
@@ -261,8 +262,8 @@ private:
     std::uint64_t known = 0;   ///< all epochs < known are finished at the destination
     std::uint64_t enough = 0;  ///< who found the ring full goes on when half of it is free
     std::uint64_t generation = 0;
+    ring_view deep;  ///< the last of rings_
     place half[2];
-    ring_view deep;            ///< the last of rings_
     bool may_lengthen = true;  ///< has not tried yet
   } source_;
   struct alignas(128) {
