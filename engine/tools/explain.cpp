@@ -144,9 +144,31 @@ std::string told(const tuning& t, const layout& placement) {
   return text;
 }
 
-}  // namespace
-
-namespace {
+/// Of each rank, which knows the blocks as in a call of its own.
+std::vector<direct_sizes> sizes_of_all(const direct_program& code, const call_shape& equal,
+                                       const std::vector<std::size_t>* counts) {
+  const auto ranks = static_cast<int>(code.bodies.size());
+  std::vector<direct_sizes> all(code.bodies.size());
+  const auto listed = [&](const block_run& run) {
+    std::vector<std::size_t> list;
+    for (int i = 0; i < run.count; ++i) list.push_back((*counts)[static_cast<std::size_t>(run.first + i * run.stride)]);
+    return list;
+  };
+  for (rank_t r = 0; r < ranks; ++r) {
+    call_shape shape = equal;
+    std::vector<std::size_t> sent, received;
+    if (counts != nullptr && traits_of(code.what).v == v_counts::every_pair) {
+      shape.counts = sent = listed(input_blocks(code.what, ranks, code.root, r));
+      shape.received = received = listed(output_blocks(code.what, ranks, code.root, r));
+    } else if (counts != nullptr) {
+      shape.counts = *counts;
+    }
+    all[static_cast<std::size_t>(r)].set(code, r, shape);
+  }
+  if (counts != nullptr)
+    for (rank_t r = 1; r < ranks; ++r) all.front().learn(r, &all[static_cast<std::size_t>(r)].mine());
+  return all;
+}
 
 /// What actors/ports/direct does with the buffers of such a call, as far as it follows from sizes.
 std::optional<unmapped_buffers> buffers_of(planner& by, const call& what, const layout& placement,
@@ -156,19 +178,16 @@ std::optional<unmapped_buffers> buffers_of(planner& by, const call& what, const 
   const auto code = how->direct_program_of_all();
   if (code->used.empty()) return {};
   const call_shape shape{what.count, {}, {}, {}, size_of(how->work_type)};
-  direct_sizes sizes;
-  sizes.set(*code, 0, shape);
+  const std::vector<direct_sizes> sizes = sizes_of_all(*code, shape, counts);
   unmapped_buffers all;
-  all.alone = !code->to_own.empty() && sizes.bytes_to_own() > direct_staging::most_by_one;
+  all.alone = !code->to_own.empty() && sizes.front().bytes_to_own() > direct_staging::most_by_one;
   all.most_input = direct_staging::most_input;
   all.most_output = direct_staging::longest_output(*code);
   for (rank_t r = 0; r < placement.size(); ++r) {
     const auto& used = code->used[static_cast<std::size_t>(r)];
-    const block_run in = input_blocks(what.what, placement.size(), what.root, r),
-                    out = output_blocks(what.what, placement.size(), what.root, r);
-    const std::size_t block = what.count * shape.element_size;
-    if (used.reads_input) all.input = std::max(all.input, static_cast<std::size_t>(in.count) * block);
-    if (!used.outputs.empty()) all.output = std::max(all.output, static_cast<std::size_t>(out.count) * block);
+    const direct_sizes& own = sizes[static_cast<std::size_t>(r)];
+    if (used.reads_input) all.input = std::max(all.input, own.bytes_of_own(true));
+    if (!used.outputs.empty()) all.output = std::max(all.output, own.bytes_of_own(false));
   }
   return all;
 }

@@ -45,6 +45,8 @@ TEST_CASE("steps of a score for many ranks are guessed to a tenth, whatever the 
                                 {"hierarchical", collective::all_to_all, layout::parse("4x32x8")},
                                 {"hierarchical_pipeline", collective::all_gather, layout::grid(300, 8)},
                                 {"hierarchical_pipeline", collective::all_reduce, layout::grid(40, 40)},
+                                {"hierarchical_pipeline", collective::all_to_all, layout::parse("4x32x8")},
+                                {"hierarchical_pipeline", collective::all_to_all, layout::parse("8x8x16x1")},
                                 {"chained_double_tree", collective::all_reduce, layout::grid(1000, 8)},
                                 {"ring_per_nic", collective::all_reduce, layout::grid(100, 8)},
                                 {"tree_per_nic", collective::all_reduce, layout::grid(300, 2)}}) {

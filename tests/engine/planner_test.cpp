@@ -635,6 +635,26 @@ TEST_CASE("automatic chunks are a few hundred KiB") {
   CHECK(longer <= 1024 * 1024 + 256);
 }
 
+TEST_CASE("explain: between processes, buffers of blocks of different sizes are as long as their blocks") {
+  constexpr std::size_t bytes = std::size_t{4} << 20;
+  layout on = layout::flat(4);
+  on.homes = {{0, 0}, {0, 1}, {0, 2}, {0, 3}};
+  on.copies = true;
+  for (const collective what : {collective::all_gather, collective::all_to_all}) {
+    CAPTURE(name(what));
+    call c = call_of(what, 0);
+    c.uniform = false;
+    std::vector<std::size_t> counts(static_cast<std::size_t>(block_count(what, 4)), 1);
+    counts[2] = bytes / sizeof(float);  // rank 2's, or from rank 0 to rank 2
+    planner p{with("fused")};
+    const explanation e = explain(p, c, on, &counts);
+    REQUIRE(e.unmapped);
+    CHECK(e.unmapped->input == bytes + (what == collective::all_gather ? 0 : 3 * sizeof(float)));
+    CHECK(e.unmapped->output == bytes + 3 * sizeof(float));
+    CHECK(e.unmapped->alone);  // as long as that, each rank writes its own output
+  }
+}
+
 TEST_CASE("blocks of different sizes") {
   engine_options o;
   o.chunk_bytes = 1024;
