@@ -11,9 +11,9 @@
 // Each tree carries one half of the block, as the two channels of a pair: for m cards in each of n servers about 2·(m − 1 + log2 n) rounds;
 // every rank sends and receives each byte at most once a phase and child. Lanes and pipelining are those of double_binary_tree.
 //
-// That is one pair of channels. NCCL makes as many as the machine has network cards, with chains that begin at different cards: so does
-// `tree_per_nic`, of which pair c carries the c-th part of the block over chains that begin at the servers' cards c and go round. setup::nics says how many
-// pairs there are.
+// That is one pair of channels. NCCL makes as many as the machine has network cards, with chains that begin at different ranks: so does
+// `tree_per_nic`, of which pair c carries the c-th part of the block. Of a server of m ranks with n network cards, which neighbours share, its chain begins
+// at rank ⌈c·m/n⌉ and goes round. setup::nics says how many pairs there are; unless it does, each rank has a network card.
 
 #include <string>
 #include <string_view>
@@ -72,11 +72,12 @@ server_node server_tree(int which, int server, int servers) {
 }
 
 /// A rank's place in the tree of all ranks: chains, joined by the tree of their servers.
-/// @param head the card at which chains begin; less than any server has
-tree_node place_of(int which, rank_t r, const hierarchy& where, int head) {
+/// @param pair of so many, whose chains begin at the entrance of the NIC of that number
+tree_node place_of(int which, rank_t r, const hierarchy& where, int pair, int pairs) {
   const int server = where.server_of(r), cards = where.size_of(server);
-  const int index = (where.index_of(r) - head + cards) % cards;
-  const auto at = [&](int of, int place) { return where.at(of, head + place); };
+  const auto head = [&](int of) { return entrance_of(pair, pairs, where.size_of(of)); };
+  const int index = (where.index_of(r) - head(server) + cards) % cards;
+  const auto at = [&](int of, int place) { return where.at(of, head(of) + place); };
   const server_node up = server_tree(which, server, where.servers());
   const auto takes_first = [&](int of) { return at(of, where.size_of(of) > 1 ? 1 : 0); };
   tree_node node;
@@ -93,7 +94,7 @@ score write(const setup& on, std::string_view name, const hierarchy& where, int 
   for (rank_t r = 0; r < on.ranks; ++r)
     for (int pair = 0; pair < pairs; ++pair)
       for (int t = 0; t < 2; ++t) {
-        const tree_node node = place_of(t, r, where, pair);
+        const tree_node node = place_of(t, r, where, pair, pairs);
         const int part = 2 * pair + t, up = 4 * pair + t, down = up + 2;
         const step_ref sum = climb(s.lane(r, up), r, node, part, output[part]);
         descend(s.lane(r, down), node, part, output[part], node.is_root() ? sum : step_ref{});
@@ -130,7 +131,7 @@ constinit const choreography chained_double_tree{
     "NCCL 2.19 (arXiv 2507.04786)", chained_double_tree_scores::offered, chained_double_tree_scores::refuses};
 
 constinit const choreography tree_per_nic{
-    "tree_per_nic", "chained_double_tree for each card of a server, which begins there: by NICs of its own",
+    "tree_per_nic", "chained_double_tree for each NIC of a server, with chains that begin at ranks of its own",
     "NCCL 2.19 (arXiv 2507.04786)", chained_double_tree_scores::offered_per_nic,
     chained_double_tree_scores::refuses_per_nic};
 

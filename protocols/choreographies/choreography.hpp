@@ -25,7 +25,7 @@ struct setup {
   int streams = 4;      ///< direct_full_mesh: exchanges under way at once (spec 4: C, 4–8)
   bool through_scratch =
       false;  ///< pairwise, direct_full_mesh: BCopy, through small scratch cells, instead of ZCopy between user buffers
-  int nics = 0;  ///< ring_per_nic, tree_per_nic: NICs of a server that are used; 0: one for each of its cards
+  int nics = 0;  ///< ring_per_nic, tree_per_nic: NICs of a server that are used; 0: one for each of its ranks
   /// csc's all_gather: blocks that lie beside each other in L2 are fetched by one command, where they are alike. For scores whose steps may
   /// have several cells; split into single cells they would be worse than without.
   bool contiguous = false;

@@ -64,6 +64,12 @@ public:
   /// Ranks of a server by local index; server numbers wrap round.
   const std::vector<rank_t>& members(int server) const { return members_[wrap(server, members_.size())]; }
   int size_of(int server) const { return static_cast<int>(members(server).size()); }
+  /// Ranks of the server that has fewest.
+  int smallest() const {
+    int least = size_of(0);
+    for (int server = 1; server < servers(); ++server) least = std::min(least, size_of(server));
+    return least;
+  }
   /// The rank at a local index of a server; both wrap round.
   rank_t at(int server, int index) const {
     const auto& here = members(server);
@@ -183,21 +189,22 @@ inline std::string needs_places(const setup& on) {
          std::to_string(on.ranks);
 }
 
-/// NICs of a server that ring_per_nic and tree_per_nic use: as many as the setup says, at most one for each card of the smallest server.
+/// NICs of a server that ring_per_nic and tree_per_nic use: as many as the setup says, at most one for each rank of the smallest server.
 inline int nics_used(const setup& on, const hierarchy& where) {
-  int smallest = where.size_of(0);
-  for (int server = 1; server < where.servers(); ++server) smallest = std::min(smallest, where.size_of(server));
-  return on.nics > 0 ? std::min(on.nics, smallest) : smallest;
+  return on.nics > 0 ? std::min(on.nics, where.smallest()) : where.smallest();
 }
 
-/// Why those two cannot be written. @param lanes a NIC @param otherwise what they would be with one card a server
+/// The local index of the first rank of a server that has this NIC, where neighbours share one: there it is entered. @pre nic < nics <= ranks
+inline int entrance_of(int nic, int nics, int ranks) { return (nic * ranks + nics - 1) / nics; }
+
+/// Why those two cannot be written. @param lanes of a rank for each NIC @param otherwise what they would be with one rank a server
 inline std::string refuses_without_nics(const setup& on, int lanes, const std::string& otherwise) {
   if (std::string why = needs_places(on); !why.empty()) return why;
   const hierarchy where{on.placement};
   if (where.servers() < 2) return "on one server nothing goes through a NIC; it needs at least two servers";
   setup all = on;
   all.nics = 0;
-  if (nics_used(all, where) < 2) return "a server has a single card; " + otherwise + " is for one NIC a server";
+  if (nics_used(all, where) < 2) return "a server has a single rank; " + otherwise + " is for one NIC a server";
   const bool fits = static_cast<std::int64_t>(on.ranks) * lanes * nics_used(on, where) <= most_lanes;
   return fits ? "" : "more lanes than a verifier can take";
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// NCCL's rings where servers have a NIC for each card (spec 5, "Channels"; ncclTopoSearchRec of search.cc): as many rings as there are such
-// NICs, each with its own part of every block. Ring c enters every server at its card c and goes through the cards behind it, round to the one
-// before, which it leaves by. So each NIC carries what enters by one ring and what leaves by another, and all of them are at work, where a single
-// ring has one NIC of a server busy and the others idle. Inside servers rings take the same ways.
+// NCCL's rings where servers have several NICs (spec 5, "Channels"; ncclTopoSearchRec of search.cc): as many rings as a server has NICs, each
+// with its own part of every block. Of a server of m ranks with n NICs, which neighbours share, ring c enters at rank ⌈c·m/n⌉ and goes through the ranks
+// behind it, round to the one before, which it leaves by. So each NIC carries what enters by one ring and what leaves by another, and all of them
+// are at work, where a single ring has one NIC of a server busy and the others idle. Inside servers rings take the same ways.
 //
-// A ring is a lane, whose steps are those of `ring` (ring.cpp), and like it needs two credits as it is written. setup::nics says how many there are.
-// Servers may be of any size; the smallest one limits the number of rings.
+// A ring is a lane, whose steps are those of `ring` (ring.cpp), and like it needs two credits as it is written. setup::nics says how many there are;
+// unless it does, each rank has a NIC. Servers may be of any size; the smallest one limits the number of rings.
 
 #include <algorithm>
 #include <string>
@@ -22,12 +22,14 @@ namespace {
 
 using namespace notation;
 
-/// All ranks, server by server, each from the card on where this ring enters.
+/// All ranks, server by server, each from the rank on where this ring enters.
 class nic_ring {
 public:
-  nic_ring(const hierarchy& where, int number) : number_(number) {
-    for (int server = 0; server < where.servers(); ++server)
-      for (int i = 0; i < where.size_of(server); ++i) at_.push_back(where.at(server, number + i));
+  nic_ring(const hierarchy& where, int number, int nics) : number_(number) {
+    for (int server = 0; server < where.servers(); ++server) {
+      const int first = entrance_of(number, nics, where.size_of(server));
+      for (int i = 0; i < where.size_of(server); ++i) at_.push_back(where.at(server, first + i));
+    }
   }
   int number() const { return number_; }
   int size() const { return static_cast<int>(at_.size()); }
@@ -48,7 +50,8 @@ private:
 std::vector<nic_ring> rings_of(const setup& on) {
   const hierarchy where{on.placement};
   std::vector<nic_ring> rings;
-  for (int c = 0; c < nics_used(on, where); ++c) rings.emplace_back(where, c);
+  const int nics = nics_used(on, where);
+  for (int c = 0; c < nics; ++c) rings.emplace_back(where, c, nics);
   return rings;
 }
 
@@ -149,7 +152,7 @@ std::string refuses(const setup& on) { return refuses_without_nics(on, 1, "ring"
 }  // namespace ring_per_nic_scores
 
 constinit const choreography ring_per_nic{
-    "ring_per_nic", "a ring for each card of a server, which enters and leaves servers by NICs of its own",
+    "ring_per_nic", "a ring for each NIC of a server, which enters and leaves servers at ranks of its own",
     "NCCL 2.19 (arXiv 2507.04786)", ring_per_nic_scores::offered, ring_per_nic_scores::refuses};
 
 }  // namespace troupe::choreographies

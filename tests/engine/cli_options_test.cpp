@@ -55,6 +55,11 @@ TEST_CASE("an option that would do nothing is a mistake") {
   check_refused(run("bench -t 2 -e 8 --collective all_gather -o max"), {"-o would do nothing"});
   check_refused(run("show ring --root 1"), {"--root would do nothing"});
   check_refused(run("show ring --streams 2"), {"--streams would do nothing"});
+  check_refused(run("show ring --layout 2x3 --nics 2"), {"--nics would do nothing"});
+  for (const char* which : {"ring_per_nic", "tree_per_nic"})
+    check_refused(run(std::string{"show "} + which + " --layout 3+4 --nics 4"),
+                  {"--nics 4", "the smallest server has 3 ranks", "say 1 to 3"});
+  CHECK(run("show ring_per_nic --layout 3+4 --nics 3").code == 0);
   check_refused(run("show ring --through-scratch"), {"--through-scratch would do nothing"});
   CHECK(run("show pairwise --collective all_to_all --through-scratch").code == 0);
   CHECK(run("show direct_full_mesh --collective all_to_all --ranks 8 --streams 2").code == 0);

@@ -352,9 +352,9 @@ TEST_CASE(
   CHECK(proofs > 1000);
   for (const choreography* which : {&c::ring_per_nic, &c::tree_per_nic}) {
     CHECK(refusal(*which, flat_setup(collective::all_reduce, 8)).find("two servers") != std::string::npos);
-    CHECK(refusal(*which, on_layout(collective::all_reduce, layout::grid(8, 1))).find("single card") !=
+    CHECK(refusal(*which, on_layout(collective::all_reduce, layout::grid(8, 1))).find("single rank") !=
           std::string::npos);
-    CHECK(refusal(*which, on_layout(collective::all_reduce, layout::ragged(std::vector{1, 8}))).find("single card") !=
+    CHECK(refusal(*which, on_layout(collective::all_reduce, layout::ragged(std::vector{1, 8}))).find("single rank") !=
           std::string::npos);
   }
   CHECK(refusal(c::ring_per_nic, on_layout(collective::all_reduce, layout::grid(128, 8))).empty());
@@ -391,7 +391,44 @@ TEST_CASE("ring_per_nic: each NIC carries what leaves by one ring and what enter
   }
 }
 
-TEST_CASE("tree_per_nic: pair c is chained_double_tree with chains that begin at card c") {
+TEST_CASE(
+    "ring_per_nic, tree_per_nic: where neighbours share a NIC, all NICs of all servers carry messages out and in") {
+  struct shared_case {
+    layout placement;
+    int nics;
+  };
+  for (const shared_case& each : {shared_case{layout::grid(2, 8), 4},
+                                  {layout::grid(3, 8), 2},
+                                  {layout::grid(4, 6), 3},
+                                  {layout::grid(3, 7), 4},
+                                  {layout::ragged(std::vector{4, 12}), 4},
+                                  {layout::ragged(std::vector{6, 2, 4}), 2}})
+    for (const choreography* which : {&c::ring_per_nic, &c::tree_per_nic}) {
+      CAPTURE(which->name);
+      CAPTURE(each.placement.to_string());
+      const c::hierarchy where{each.placement};
+      const auto nic_of = [&](rank_t r) {
+        const int server = where.server_of(r);
+        return std::pair{server, where.index_of(r) * each.nics / where.size_of(server)};
+      };
+      setup on = on_layout(collective::all_reduce, each.placement);
+      on.nics = each.nics;
+      const score s = write_score(*which, on);
+      std::map<std::pair<int, int>, int> out, in;
+      for (rank_t r = 0; r < s.ranks; ++r)
+        for (const lane& l : s.players[index(r)].lanes)
+          for (const step& at : l)
+            if (sends(at.kind) && where.server_of(at.to) != where.server_of(r)) ++out[nic_of(r)], ++in[nic_of(at.to)];
+      const auto all = static_cast<std::size_t>(where.servers() * each.nics);
+      CHECK(out.size() == all);
+      CHECK(in.size() == all);
+      if (which != &c::ring_per_nic) continue;
+      for (const auto& [nic, messages] : out) CHECK(messages == 2 * (s.ranks - 1));
+      for (const auto& [nic, messages] : in) CHECK(messages == 2 * (s.ranks - 1));
+    }
+}
+
+TEST_CASE("tree_per_nic: pair c is chained_double_tree with chains that begin at rank c of each server") {
   const layout placement = layout::grid(5, 4);
   const score one = write_score(c::chained_double_tree, on_layout(collective::all_reduce, placement));
   const score all = write_score(c::tree_per_nic, on_layout(collective::all_reduce, placement));

@@ -11,6 +11,7 @@
 #include "memory/large_pages.hpp"
 #include "memory/read_file.hpp"
 #include "protocols/choreographies/choreography.hpp"
+#include "protocols/choreographies/hierarchy.hpp"
 #include "protocols/lower/lowering.hpp"
 #include "protocols/offload/offload_compiler.hpp"
 #include "protocols/offload/offload_proof.hpp"
@@ -72,7 +73,13 @@ void check_said(const arguments& a, const choreography& which, const setup& on, 
       usage_error(std::string{option} + " would do nothing: " + std::string{which.name} + " is the same without it");
   };
   if (a.streams_said) check("--streams", [&](setup& other) { other.streams = on.streams == 1 ? 2 : 1; });
-  if (a.nics > 0) check("--nics", [](setup& other) { other.nics = other.nics == 1 ? 2 : 1; });
+  if (a.nics > 0) {
+    check("--nics", [](setup& other) { other.nics = other.nics == 1 ? 2 : 1; });
+    if (const int most = choreographies::hierarchy{on.placement}.smallest(); a.nics > most)
+      usage_error("--nics " + std::to_string(a.nics) + ": the smallest server has " +
+                  plural(static_cast<std::size_t>(most), "rank") + ", and no more NICs than that are used; say 1 to " +
+                  std::to_string(most));
+  }
   if (a.through_scratch) check("--through-scratch", [](setup& other) { other.through_scratch = false; });
   if (a.contiguous) check("--contiguous", [](setup& other) { other.contiguous = false; });
 }
@@ -213,7 +220,7 @@ void add_show(command program, action& chosen) {
   sub.add_option("--streams", a->streams, "of direct_full_mesh (default 4)").within(1, 64);
   sub.add_flag("--in-place", a->in_place, "for calls whose input and output are one buffer");
   sub.add_flag("--v", a->v_form, "blocks of different sizes");
-  sub.add_option("--nics", a->nics, "of ring_per_nic, tree_per_nic: NICs of a server (default one for each card)")
+  sub.add_option("--nics", a->nics, "of ring_per_nic, tree_per_nic: NICs of a server (default one for each rank)")
       .within(1, 64);
   sub.add_flag("--through-scratch", a->through_scratch, "pairwise, direct_full_mesh: BCopy instead of ZCopy");
   sub.add_flag("--contiguous", a->contiguous, "all_gather by csc: blocks beside each other are fetched at once");
