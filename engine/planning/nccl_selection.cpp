@@ -7,6 +7,7 @@
 #include <cstdio>
 
 #include "engine/config/configuration.hpp"
+#include "protocols/choreographies/hierarchy.hpp"
 
 namespace troupe {
 
@@ -350,10 +351,10 @@ const nccl_row* nccl_choice::find(nccl_algorithm algorithm, message_protocol how
 nccl_performance performance_of(const nccl_row& row, const layout& places, int nics) {
   const bool pairs = row.algorithm == nccl_algorithm::tree;
   const int wanted = pairs ? (row.channels + 1) / 2 : row.channels;
-  const int servers = places.server_count(), cards = servers > 0 ? places.size() / servers : 0;
-  const int used = std::min({nics, wanted, cards});
+  const choreographies::hierarchy where{places};
+  const int used = std::min({nics, wanted, where.smallest()});
   const bool of_ring = row.algorithm == nccl_algorithm::ring;
-  if (used < 2 || servers < 2 || !(pairs || of_ring)) return {row.choreography, 0, wanted};
+  if (used < 2 || where.servers() < 2 || !(pairs || of_ring)) return {row.choreography, 0, wanted};
   return {of_ring ? "ring_per_nic" : "tree_per_nic", used, std::max(1, (wanted + used / 2) / used)};
 }
 

@@ -95,6 +95,7 @@ struct nccl_performance {
 };
 /// NCCL has a NIC of a server for each of its channels, in turn: rings and pairs of trees that enter and leave servers there. Where servers have several,
 /// another choreography has as many rings or pairs, and NCCL's further channels are channels of these. A pair of trees is two of NCCL's channels.
+/// That is for studies, of machines whose ranks have NICs; an engine's routes take the channels of one ring to all NIC ports (topology/machine/routes.hpp).
 /// @param nics of a server
 nccl_performance performance_of(const nccl_row& row, const layout& places, int nics);
 

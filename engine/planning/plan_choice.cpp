@@ -186,7 +186,6 @@ void plan_choice::frame(contender& c, const planning_task& task, bool widened, b
   c.on.uniform = task.what.uniform;
   c.on.placement = task.placement;
   c.on.streams = options_.streams;
-  c.on.nics = task.selected.nics;
   c.on.through_scratch = options_.through_scratch || task.selected.through_scratch;
   c.on.on_board = !staged && meets_on_board(task);
   c.on.contiguous = task.where.routed();

@@ -66,28 +66,14 @@ selected_way as_hccl(const engine_options& options, const planning_task& task, c
 /// Only messages by Simple are cut over channels here; so where LL or LL128 cannot be, which only the planner finds out, there are as many as
 /// NCCL gives Simple. A tree's two halves are two of NCCL's channels, and one of ours. Of what a switch reduces they are not modelled: the
 /// cost model's.
-void take_channels(selected_way& way, const nccl_choice& chosen, const nccl_row& taken,
-                   const nccl_performance& performed) {
+void take_channels(selected_way& way, const nccl_choice& chosen, const nccl_row& taken) {
   const nccl_row* by_simple = chosen.find(taken.algorithm, message_protocol::simple);
   if (by_simple == nullptr || by_simple->channels == 0) return;
   const bool pairs = taken.algorithm == nccl_algorithm::tree;
-  way.channels = performed.channels;
-  way.nics = performed.nics;
-  way.path.push_back(
-      std::string{taken.how == message_protocol::simple ? "" : "if by simple: "} + std::to_string(by_simple->channels) +
-      " of " + std::to_string(chosen.channels) + " channels, " + by_simple->why_channels +
-      (pairs ? "; a tree's two halves are one here" : "") +
-      (way.nics > 0 ? "; over " + std::to_string(way.nics) + " NICs of a server, each " + std::to_string(way.channels)
-                    : ""));
-}
-
-/// By rings or trees of their own NICs, where servers have several ports and NCCL has so many channels for Simple.
-nccl_performance performed_as_nccl(const engine_options& options, const planning_task& task, const nccl_choice& chosen,
-                                   const nccl_row& row, const why_not_performed_by& why_not) {
-  const nccl_row* by_simple = chosen.find(row.algorithm, message_protocol::simple);
-  const nccl_performance plain = performance_of(by_simple ? *by_simple : row, task.placement, 1);
-  const nccl_performance apart = performance_of(by_simple ? *by_simple : row, task.placement, options.nic_ports);
-  return apart.nics > 0 && why_not(apart.choreography, task).empty() ? apart : plain;
+  way.channels = pairs ? (by_simple->channels + 1) / 2 : by_simple->channels;
+  way.path.push_back(std::string{taken.how == message_protocol::simple ? "" : "if by simple: "} +
+                     std::to_string(by_simple->channels) + " of " + std::to_string(chosen.channels) + " channels, " +
+                     by_simple->why_channels + (pairs ? "; a tree's two halves are one here" : ""));
 }
 
 /// The fastest that somebody performs here.
@@ -119,11 +105,10 @@ selected_way as_nccl(const engine_options& options, const planning_task& task, c
     const std::string who = std::string{name(row.algorithm)} + ' ' + std::string{name(row.how)};
     const std::string why = why_not(row.choreography, task);
     if (why.empty()) {
-      const nccl_performance performed = performed_as_nccl(options, task, chosen, row, why_not);
-      way.choreography = performed.choreography;
+      way.choreography = row.choreography;
       way.protocol = row.how;
       way.path.push_back(who + ", performed by " + way.choreography);
-      take_channels(way, chosen, row, performed);
+      take_channels(way, chosen, row);
       return way;
     }
     const std::string skipped = who + " is skipped: " + row.choreography + ": " + why;

@@ -24,7 +24,6 @@ struct selected_way {
   std::size_t chunk_bytes = 0;                              ///< 0: the planner decides
   std::size_t scratch_bytes = 0;                            ///< of BCopy; 0: as the options say
   int channels = 0;                                         ///< 0: the planner decides
-  int nics = 0;                                             ///< as setup::nics
   message_protocol protocol = message_protocol::automatic;  ///< simple: or direct
   bool exactly = false;           ///< by that protocol (simple is not direct), or the cost model chooses all of it
   std::string unused;             ///< who was selected and is not used, and why; empty: nobody

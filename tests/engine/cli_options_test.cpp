@@ -90,10 +90,6 @@ TEST_CASE("an option that would do nothing is a mistake") {
                           "faults.longest_delay=1ms"})
     check_refused(run(quick + key),
                   {"--set: engine.", std::string{key}.substr(0, std::string{key}.find('=')), "would do nothing"});
-  // NIC ports count where something is performed, and for NCCL's choice.
-  const std::string ports = "explain all_gather --layout 4x4 --bytes 16M --set nic_ports=4";
-  check_refused(run(ports), {"--set engine.nic_ports would do nothing"});
-  check_says(run(ports + " --set planner=nccl").out, "* ring_per_nic performs it (simple)");
   check_refused(run(quick + "planner=hccl --set nccl.version=2.23"), {"the planner is hccl", "engine.planner=nccl"});
   check_refused(run("run '" + config_folder() + "two_processes.toml' --set choreography_of.exscan=ring"),
                 {"--set: engine.choreography_of.exscan would do nothing", "no exscan"});
@@ -104,6 +100,8 @@ TEST_CASE("an option that would do nothing is a mistake") {
   check_refused(run("explain all_reduce --ranks 4 --set choreography_of.broadcast=ring"),
                 {"engine.choreography_of.broadcast would do nothing"});
   check_refused(run("explain all_reduce --layout 2x2 --set nic_ports=2"), {"engine.nic_ports", "--measure"});
+  check_refused(run("explain all_gather --layout 4x4 --bytes 16M --set planner=nccl --set nic_ports=4"),
+                {"--set engine.nic_ports would do nothing"});
   for (const char* option : {"-b 8", "-e 16", "-f 4", "-i 8", "-d f64"})
     check_refused(run(std::string{"bench -t 2 -n 1 -w 0 --collective barrier "} + option),
                   {std::string{option}.substr(0, 2) + " would do nothing", "barrier has no data"});

@@ -6,11 +6,13 @@
 #include "engine/tools/explain.hpp"
 #include "engine/tools/study/study.hpp"
 #include "memory/error.hpp"
+#include "tests/engine/program.hpp"
 
 #include <doctest/doctest.h>
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 using namespace troupe;
 
@@ -264,46 +266,27 @@ TEST_CASE("planner nccl: where LL cannot be, there are as many channels as NCCL 
   }
 }
 
-TEST_CASE("planner nccl: where servers have several NIC ports, rings and trees go by NICs of their own") {
+TEST_CASE("planner nccl: an engine's routes take the channels of one ring or pair of trees to all NIC ports") {
   engine_options o;
   o.planner = "nccl";
   o.tuning = "none";
-  o.nic_ports = 4;
-  call what;
-  what.type = datatype::f32;
   const layout places = layout::grid(4, 4);
-  const auto path_has = [&](planner& p, const std::string& wanted) {
-    const auto path = p.path(what, places);
-    return std::ranges::any_of(path, [&](const std::string& line) { return line.find(wanted) != std::string::npos; });
-  };
-  // 24 channels for Simple from 12 MiB on: six for each of four rings; three for each of four pairs of trees.
-  what.what = collective::all_gather;
-  what.count = (16 << 20) / sizeof(float) / 16;
-  planner rings{o};
-  CHECK(rings.plan_for(what, places)->choreography == "ring_per_nic");
-  CHECK(rings.plan_for(what, places)->cut().channels == 6);
-  CHECK(path_has(rings, "performed by ring_per_nic"));
-  CHECK(path_has(rings, "24 of 24 channels, there is enough for all; over 4 NICs of a server, each 6"));
-  what.what = collective::all_reduce;
-  what.count = (16 << 20) / sizeof(float);
-  planner trees{o};
-  CHECK(trees.plan_for(what, places)->choreography == "tree_per_nic");
-  CHECK(trees.plan_for(what, places)->cut().channels == 3);
-  // 1 MiB: two channels, which are a pair of trees, or rings by two of the NICs.
-  what.count = (1 << 20) / sizeof(float);
-  CHECK(trees.plan_for(what, places)->choreography == "chained_double_tree");
-  what.what = collective::all_gather;
-  what.count = (1 << 20) / sizeof(float) / 16;
-  const auto two = rings.plan_for(what, places);
-  CHECK(two->choreography == "ring_per_nic");
-  CHECK(two->notes->players.front().lanes.size() == 2);
-  CHECK(two->cut().channels == 1);
-  // What is excluded is not taken; a single port is one NIC.
-  o.choreography = "^ring_per_nic";
-  CHECK(planner{o}.plan_for(what, places)->choreography == "ring");
-  o.choreography = "auto";
-  o.nic_ports = 1;
-  CHECK(planner{o}.plan_for(what, places)->choreography == "ring");
+  for (const int ports : {1, 4}) {
+    o.nic_ports = ports;
+    planner p{o};
+    call what;
+    what.type = datatype::f32;
+    what.what = collective::all_gather;
+    what.count = (16 << 20) / sizeof(float) / 16;
+    CHECK(p.plan_for(what, places)->choreography == "ring");
+    CHECK(p.plan_for(what, places)->cut().channels == 24);
+    CHECK(std::ranges::any_of(p.path(what, places),
+                              [](const std::string& line) { return line.ends_with(", performed by ring"); }));
+    what.what = collective::all_reduce;
+    what.count = (16 << 20) / sizeof(float);
+    CHECK(p.plan_for(what, places)->choreography == "chained_double_tree");
+    CHECK(p.plan_for(what, places)->cut().channels == 12);
+  }
 }
 
 TEST_CASE("planner nccl: an all_to_all with blocks of any size is a group of sends and receives") {
@@ -462,10 +445,103 @@ TEST_CASE("NCCL's channels are rings, or pairs of trees, of as many NICs, and th
   CHECK(of(ring, 24, "1x8", 8) == "ring 0 24");
   CHECK(of(ring, 24, "16x1", 8) == "ring 0 24");
   CHECK(of(ring, 24, "2x4", 8) == "ring_per_nic 4 6");
+  CHECK(of(ring, 24, "2+14", 8) == "ring_per_nic 2 12");  // the smallest server has as many
+  CHECK(of(tree, 24, "1+15", 8) == "chained_double_tree 0 12");
   CHECK(of(tree, 24, "2x8", 8) == "tree_per_nic 8 2");
   CHECK(of(tree, 8, "2x8", 8) == "tree_per_nic 4 1");
   CHECK(of(tree, 2, "2x8", 8) == "chained_double_tree 0 1");
   CHECK(of(nccl_algorithm::nvls, 0, "2x8", 8) == "ring 0 0");
+}
+
+namespace {
+
+/// A machine of sixteen ranks on two servers, the first of which has `first`; so many neighbours share a NIC.
+std::string two_servers(const std::string& layout, int first, int sharing) {
+  const std::string f = std::to_string(first);
+  const auto nic = [&](const std::string& r) {
+    return "nic {" + r + " >= " + f + "}.{(" + r + " - " + f + " * (" + r + " >= " + f + ")) / " +
+           std::to_string(sharing) + "}";
+  };
+  return troupe_program::write("two_servers.toml", R"(name = "two_servers"
+about = "of a test"
+ranks = "16"
+layout = ")" + layout + R"("
+protocols = "gpu"
+[class.wire]
+bandwidth = "450GB/s"
+source = "of a test"
+[class.nic]
+role = "nic"
+bandwidth = "50GB/s"
+source = "of a test"
+[[element]]
+for = { s = "2", n = "16" }
+class = "nic"
+name = "nic {s}.{n} out"
+pair = "nic {s}.{n} in"
+[[element]]
+for = { r = "16" }
+class = "wire"
+name = "wire {r} up"
+pair = "wire {r} down"
+rank = "r"
+[[route]]
+when = "(from >= )" + f + ") != (to >= " + f + R"x()"
+via = [")x" + nic("from") + " out\", \"" + nic("to") + R"( in"]
+[[route]]
+via = ["wire {from} up", "wire {to} down"]
+)");
+}
+
+/// The NICs, in or out, by which a score's messages go.
+std::size_t nics_at_work(const study_row& row, const hardware& on) {
+  std::set<element_index> nics;
+  std::vector<element_index> way;
+  for (rank_t r = 0; r < row.notes->ranks; ++r)
+    for (const lane& l : row.notes->players[static_cast<std::size_t>(r)].lanes)
+      for (const step& at : l) {
+        if (!sends(at.kind)) continue;
+        way.clear();
+        on.route(r, at.to, 0, way);
+        for (const element_index e : way)
+          if (on.class_of(e).role == element_role::nic) nics.insert(e);
+      }
+  return nics.size();
+}
+
+}  // namespace
+
+TEST_CASE("a study as NCCL has all NICs of its servers at work, also those that neighbours share") {
+  for (const std::string what : {"all_reduce", "all_gather"})
+    for (const int sharing : {1, 2, 4}) {
+      CAPTURE(what);
+      CAPTURE(sharing);
+      const std::string machine = "preset = \"" + two_servers("2x8", 8, sharing) + "\"\n";
+      const study_result r = studied(what, "", true, machine);
+      CHECK(says(r, "over " + std::to_string(8 / sharing) + " NICs of a server"));
+      for (const study_row& row : r.rows) {
+        CAPTURE(row.choreography);
+        if (!row.choreography.ends_with("_per_nic")) continue;
+        const std::size_t lanes = row.choreography == "tree_per_nic" ? 4 : 1;
+        CHECK(nics_at_work(row, *r.on) == 2 * 2 * row.notes->players.front().lanes.size() / lanes);
+      }
+      CHECK(nics_at_work(r.rows.back(), *r.on) == static_cast<std::size_t>(2 * 2 * 8 / sharing));
+      CHECK(r.rows.back().cut.channels == 24 * sharing / 8);
+    }
+}
+
+TEST_CASE("a study as NCCL of servers of different sizes has the channels that the smallest one's NICs leave") {
+  const study_result r = studied("all_gather", "", true, "preset = \"" + two_servers("2+14", 2, 1) + "\"\n");
+  CHECK(r.rows.back().choreography == "ring_per_nic");
+  CHECK(nics_at_work(r.rows.back(), *r.on) == 2 * 2 * 2);
+  CHECK(r.rows.back().cut.channels == 12);
+}
+
+TEST_CASE("a study as NCCL has one ring where routes take its channels to all NIC ports by themselves") {
+  const study_result r =
+      studied("all_gather", "", false, "preset = \"machine\"\nlayout = \"4x4\"\nstructure.nic_ports = 4\n");
+  CHECK(r.rows.back().choreography == "ring");
+  CHECK(r.rows.back().cut.channels == 24);
 }
 
 TEST_CASE("a study that NCCL chooses for is recorded as it was performed, size by size") {

@@ -142,15 +142,14 @@ int explain_modelled(const arguments& a) {
   return exit_ok;
 }
 
-/// Keys that only count where something is performed. NCCL's channels are rings by as many ports as there are, also where nothing is.
-void check_planning_keys(const arguments& a, const engine_options& options) {
+/// Keys that only count where something is performed.
+void check_planning_keys(const arguments& a) {
   if (a.measure) return;
   for (const std::string& assignment : a.config.assignments) {
     const std::string key = configuration::full_key(assignment.substr(0, assignment.find('=')));
     for (const char* performing :
          {"engine.workers", "engine.spin", "engine.deadline", "engine.trace_routes", "engine.nic_ports"})
-      if (key == performing && !(key == "engine.nic_ports" && options.planner == "nccl"))
-        usage_error("--set " + key + " would do nothing: nothing is performed without --measure");
+      if (key == performing) usage_error("--set " + key + " would do nothing: nothing is performed without --measure");
   }
 }
 
@@ -162,12 +161,12 @@ int explain_call(const arguments& a) {
   if (kind.send_recv) return explain_send_recv(a.as_json);
   const interrupt_guard guard;
   assignments said = a.config.said();
+  check_planning_keys(a);
   if (!a.level.empty()) said.push_back({"engine.determinism=" + a.level, "--determinism"});
   if (!a.placement.empty()) said.push_back({"engine.layout=" + a.placement, "--layout"});
   const configuration config = read_configuration(a.config.file, said, {"engine."});
   if (a.config.dump) return dump(config);
   const engine_options options = config.engine();
-  check_planning_keys(a, options);
   if (layout::leaves_places_open(options.layout) && a.ranks == 0) usage_error("say how many: --ranks N, or --layout");
   if (!a.processes.empty() && (a.measure || !layout::leaves_places_open(options.layout)))
     usage_error(a.measure ? "--measure performs in one process; measure several with `troupe bench --processes N`"

@@ -16,20 +16,27 @@ namespace troupe {
 
 namespace {
 
-/// The NICs through which the ranks of a server send to another server, of the server that has fewest; 1: there is no server, or nobody has any.
+/// The first NIC on the way of a channel; no_element: there is none.
+element_index nic_between(const hardware& on, int from, int to, int channel) {
+  std::vector<element_index> way;
+  on.route(from, to, channel, way);
+  const auto nic = std::ranges::find_if(way, [&](element_index e) { return on.class_of(e).role == element_role::nic; });
+  return nic == way.end() ? no_element : *nic;
+}
+
+/// The NICs through which the ranks of a server send to another server, of the server that has fewest; 1: there is no server, nobody has any, or routes take
+/// the channels of one pair of ranks to several by themselves, so that a ring has them all at work.
 int nics_a_server(const hardware& on) {
   const layout& places = on.arrangement;
   if (places.size() != on.ranks || places.server_count() < 2) return 1;
   std::map<int, std::set<element_index>> by_server;
-  std::vector<element_index> way;
   for (int r = 0; r < on.ranks; ++r) {
     const int server = places.server_of(r);
     const int other = server == places.server_of(0) ? on.ranks - 1 : 0;
-    way.clear();
-    on.route(r, other, 0, way);
-    const auto nic =
-        std::ranges::find_if(way, [&](element_index e) { return on.class_of(e).role == element_role::nic; });
-    if (nic != way.end()) by_server[server].insert(*nic);
+    const element_index nic = nic_between(on, r, other, 0);
+    if (nic == no_element) continue;
+    if (nic_between(on, r, other, 1) != nic) return 1;
+    by_server[server].insert(nic);
   }
   auto fewest = static_cast<std::size_t>(on.ranks);
   for (const auto& [server, nics] : by_server) fewest = std::min(fewest, nics.size());
