@@ -13,6 +13,7 @@
 #include "actors/waiting/policy.hpp"
 #include "engine/config/configuration.hpp"
 #include "engine/experts/lasting_memory.hpp"
+#include "engine/planning/nccl_selection.hpp"
 #include "engine/planning/option_bounds.hpp"
 #include "engine/world/communicator_state.hpp"
 #include "engine/world/join.hpp"
@@ -252,9 +253,11 @@ std::shared_ptr<communicator_state> engine_core::found(std::string name, layout 
     recorders.push_back(whole);
     s->record = std::make_shared<recorded_communicator>(std::move(whole));
   }
-  const int channels = options.channels > 0 ? options.channels
-                       : job != nullptr     ? channels_of_job
-                                            : std::clamp(runtime->cores() / s->ranks, 1, 16);
+  const int least_channels = options.planner == "nccl" ? most_channels_of(options.nccl) : 1;
+  const int channels =
+      options.channels > 0
+          ? options.channels
+          : std::max(least_channels, job != nullptr ? channels_of_job : std::clamp(runtime->cores() / s->ranks, 1, 16));
   // The actors may outlive the communicators; a request by message to a rank whose communicator is gone is refused.
   auto accept = [weak = std::weak_ptr<communicator_state>(s)](rank_t rank, const call_description& what) {
     const auto of = weak.lock();

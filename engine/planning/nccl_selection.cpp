@@ -47,7 +47,6 @@ constexpr std::array<std::array<double, 23>, 3> tree_correction{
     {{1.0, 1.0, 1.0, 1.0, .9, .8, .7, .7, .7, .7, .6, .5, .4, .4, .5, .6, .7, .8, .9, 1.0, 1.0, 1.0, 1.0},
      {1.0, 1.0, 1.0, 1.0, 1.0, .9, .8, .8, .8, .7, .6, .6, .6, .6, .6, .6, .8, .9, .9, .9, .9, 1.0, 1.0},
      {.9, .9, .9, .9, .9, .9, .9, .8, .7, .6, .6, .5, .5, .5, .5, .6, .7, .8, .7, .7, .8, .9, .9}}};
-constexpr int most_nccl_channels = 32;                // MAXCHANNELS
 constexpr std::uint64_t nic_fifo_bytes = 512u << 10;  // a slot of Simple's buffer (spec 5, "Protocols")
 constexpr double pci_bandwidth = 12.0;  // PCI_BW: not faster than one PCI gen 3 x16, and a ring has half the threads
 

@@ -12,6 +12,7 @@
 // 2.23.4, which has PAT. The search itself is not here: what it found is given. Left out: operations that are merged in a group, and how
 // broadcast is priced where rings differ from channel to channel.
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -41,6 +42,12 @@ enum class nccl_algorithm : std::uint8_t { tree, ring, collnet_direct, collnet_c
 inline constexpr int nccl_algorithm_count = 7;
 /// "Tree", "Ring", "CollNetDirect", …
 std::string_view name(nccl_algorithm algorithm) noexcept;
+
+inline constexpr int most_nccl_channels = 32;  ///< MAXCHANNELS
+/// That a communicator of NCCL's may have: each that its search has found, twice.
+constexpr int most_channels_of(const nccl_options& machine) {
+  return std::min(most_nccl_channels, 2 * machine.channels);
+}
 
 /// What NCCL's search found for an algorithm, as its log prints it ("nChannels 12, bw 30.0/30.0").
 struct nccl_graph {

@@ -289,6 +289,17 @@ TEST_CASE("planner nccl: an engine's routes take the channels of one ring or pai
   }
 }
 
+TEST_CASE("planner nccl: an engine performs what is taken, over as many channels as NCCL would have") {
+  const std::string bench = "bench --collective all_gather,all_reduce -b 16M -e 16M -n 1 -w 1 --set planner=nccl ";
+  for (const std::string_view ranks :
+       {"-t 8 --set layout=4x2", "-t 8 --set layout=4x2 --set nccl.channels=16", "-t 4 --processes 2"}) {
+    CAPTURE(ranks);
+    const auto ran = troupe_program::run(bench + std::string{ranks});
+    CAPTURE(ran.err);
+    CHECK(ran.code == 0);
+  }
+}
+
 TEST_CASE("planner nccl: an all_to_all with blocks of any size is a group of sends and receives") {
   engine_options o;
   o.planner = "nccl";
