@@ -16,9 +16,10 @@ constexpr std::size_t most_units = 64;
 /// Of each operand, on average: a unit has a piece of all of them, which lie far apart.
 constexpr std::size_t least_piece_bytes = 16 * 1024;
 /// All regions together; beyond, plain stores would read from memory what they overwrite, and nothing is found in a cache later.
-/// Measured beside bench/limits, which tries both, with a last-level cache of 32 MiB that other virtual machines share: plain stores won at 32 MiB in some
-/// hours, and took twice as long as others at 24 in other hours. (Ranks find out, actors/ports/direct/store_trials.hpp.)
-constexpr std::size_t stream_bytes = std::size_t{24} << 20;
+/// Measured beside bench/limits, which tries both, with a last-level cache of 32 MiB: plain stores won at 32 MiB, others at 64. Copies of 24 to 32
+/// MiB take two to three times as long past the caches in the same hours; sums half as long in hours in which other virtual machines fill the cache. Ranks find
+/// out (actors/ports/direct/store_trials.hpp).
+constexpr std::size_t stream_bytes = std::size_t{48} << 20;
 
 std::size_t of(rank_t rank) { return static_cast<std::size_t>(rank); }
 
