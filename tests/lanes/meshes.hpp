@@ -79,7 +79,7 @@ struct listener_of_test final : mesh_receiver {
   void process_left(std::uint32_t) override { ++lefts; }
   void lanes_changed(std::uint32_t, int open, const std::string& why_not) override {
     const std::lock_guard lock(mutex);
-    most_lanes_open = std::max(most_lanes_open, open);
+    most_lanes_open = std::max(most_lanes_open.load(), open);
     if (!why_not.empty()) not_opened.push_back(why_not);
   }
   void turned_away(const std::string& who_and_why) override {
@@ -102,7 +102,7 @@ struct listener_of_test final : mesh_receiver {
   std::mutex mutex;
   std::vector<chunk> held;
   std::vector<std::string> lost, strangers, not_opened;
-  int most_lanes_open = 1;
+  std::atomic<int> most_lanes_open{1};
 };
 
 enum class between : std::uint8_t { sockets, tls, memory_of_both, ucx };
