@@ -86,10 +86,7 @@ public:
   }
 
   /// Channels of the communicator: each that was found, twice.
-  int all_channels() const {
-    return std::min(
-        {most_nccl_channels, 2 * graph(nccl_algorithm::ring).channels, 2 * graph(nccl_algorithm::tree).channels});
-  }
+  int all_channels() const { return std::min(most_channels_of(m_), 2 * graph(nccl_algorithm::tree).channels); }
 
 private:
   bool newer() const { return m_.version == nccl_version::v2_23; }

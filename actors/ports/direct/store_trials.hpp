@@ -2,7 +2,7 @@
 #pragma once
 // Whether an operation stores past the caches (the second way) or to them, as its ranks find out by trying (way_trials.hpp). What is very long finds
 // nothing in a cache the next time, and what is short all. Between them it depends on what else the processor's last cache holds, of other programs
-// and other virtual machines, too: on one computer all_reduce of 4 MiB by 4 ranks took 1.6 times as long by cached stores as by others, and in another hour less.
+// and other virtual machines, too: on one computer all_reduce of 4 MiB by 4 ranks took twice as long by cached stores as by others, and in another hour as long.
 //
 // Times are those of a rank's own work, a byte of what it has worked on. Not synchronised.
 
