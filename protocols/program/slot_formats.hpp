@@ -109,6 +109,14 @@ inline void ask_for_half(const word* at) {
   static_cast<void>(at);
 #endif
 }
+/// Asks for a half that is going to be read.
+inline void ask_to_read(const word* at) {
+#if defined(__GNUC__)
+  __builtin_prefetch(at, 0);
+#else
+  static_cast<void>(at);
+#endif
+}
 /// The same of a whole line.
 inline void ask_for(const word* line) {
   ask_for_half(line);
@@ -117,9 +125,16 @@ inline void ask_for(const word* line) {
 
 /// Writes one line. @pre bytes <= 120
 inline void write_line(word* line, const std::byte* data, std::size_t bytes, word stamp_and_tag, tear_hook tear) {
-  if (bytes == ll128_payload) std::memcpy(line + 1, data, ll128_payload);
-  else if (bytes == sizeof(word)) std::memcpy(line + 1, data, sizeof(word));
-  else if (bytes > 0) std::memcpy(line + 1, data, bytes);
+  if (bytes == sizeof(word)) {
+    std::memcpy(line + 1, data, sizeof(word));
+  } else if (bytes > half_payload) {
+    // The half with the stamp comes last: a reader that waits takes it back as soon as it is being written, and would take it twice.
+    if (bytes == ll128_payload) std::memcpy(line + line_words / 2, data + half_payload, ll128_payload - half_payload);
+    else std::memcpy(line + line_words / 2, data + half_payload, bytes - half_payload);
+    std::memcpy(line + 1, data, half_payload);
+  } else if (bytes > 0) {
+    std::memcpy(line + 1, data, bytes);
+  }
   if (tear != nullptr) [[unlikely]]
     tear();
   store(line, stamp_and_tag, std::memory_order_release);

@@ -138,6 +138,8 @@ TROUPE_INLINE slot_performer::outcome slot_performer::receive(lane_state& lane, 
     slot_channel& from = *channels_[s.in_channel];
     const slots::word* line = s.only_in && code_->runs_ahead ? from.message_to_read(sequence_, s.bytes)
                                                              : from.lines_to_read(sequence_, s.in_line).first;
+    // Who waits has both halves brought at once; the second would be asked for only when the stamp has been seen.
+    if (s.bytes > slots::half_payload) slots::ask_to_read(line + slots::line_words / 2);
     result = greet(from, s, line);
     if (result == outcome::chunk) result = look_elsewhere(s, line);
     if (result != outcome::moved) return result;
