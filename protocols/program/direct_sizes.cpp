@@ -12,7 +12,6 @@ namespace {
 
 /// Read and written by a unit: long beside what claiming it costs, short beside the whole.
 constexpr std::size_t unit_bytes = 128 * 1024;
-constexpr std::size_t most_units = 64;
 /// Of each operand, on average: a unit has a piece of all of them, which lie far apart.
 constexpr std::size_t least_piece_bytes = 16 * 1024;
 /// All regions together; beyond, plain stores would read from memory what they overwrite, and nothing is found in a cache later.
@@ -169,7 +168,7 @@ std::size_t direct_sizes::units(rank_t body) const {
   const std::size_t bytes =
       equal_ ? mine.cells * element_size_ * count_ / static_cast<std::size_t>(code_->parts) : own_bytes_;
   const std::size_t least_bytes = std::max(unit_bytes, mine.operands * least_piece_bytes);
-  return std::clamp<std::size_t>(bytes / least_bytes, 1, most_units);
+  return std::clamp<std::size_t>(bytes / least_bytes, 1, direct_sizes::most_units);
 }
 
 std::size_t direct_sizes::scratch_bytes() const {

@@ -63,6 +63,7 @@ public:
   // -- @pre weigh() since set(), or equal() --
   /// Of the rank's own body; where blocks are equal, of any.
   std::size_t units(rank_t body) const;
+  static constexpr std::size_t most_units = 64;
   /// About what all bodies together read and write.
   std::size_t bytes() const { return bytes_; }
   store_hint stores() const;

@@ -207,6 +207,74 @@ TEST_CASE("direct: where large results are stored is tried now and then, by call
   CHECK(streamed(128 << 15, 100) == std::string(100, 's'));
 }
 
+TEST_CASE(
+    "direct: ranks that found nothing to do are told what each way to store took, and all change in the same call") {
+  slot_board board{2};
+  direct_player idle{board, 0}, works{board, 1};
+  const operation what = direct("fused", flat_setup(collective::all_reduce, 2), 17 << 15);
+  std::string by_idle, by_worker;
+  for (std::uint64_t epoch = 0; epoch < 60; ++epoch) {
+    idle.start(what, epoch);
+    works.start(what, epoch);
+    by_idle += idle.performs.stores() == store_hint::streamed ? 's' : 'c';
+    by_worker += works.performs.stores() == store_hint::streamed ? 's' : 'c';
+    REQUIRE(idle.performs.advance() == board_performer::status::waiting);
+    REQUIRE(works.performs.advance() == board_performer::status::performed);
+    REQUIRE(board.direct().took > 0);
+    board.direct().took = by_idle.back() == 's' ? 1.0 : 2.0;
+    REQUIRE(idle.performs.advance() == board_performer::status::performed);
+  }
+  CHECK(works.wrong(what) + idle.wrong(what) == 0);
+  CHECK(by_idle == std::string(48, 'c') + std::string(12, 's'));
+  // It was told what its own work took; which of the two is faster is the computer's matter.
+  CHECK(by_worker.substr(0, 54) == by_idle.substr(0, 54));
+  // What tries nothing leaves no time behind.
+  const operation little = direct("fused", flat_setup(collective::all_reduce, 2), 1000);
+  idle.start(little, 60), works.start(little, 60);
+  REQUIRE(idle.performs.advance() == board_performer::status::waiting);
+  REQUIRE(works.performs.advance() == board_performer::status::performed);
+  CHECK(board.direct().took == 0);
+  CHECK(idle.performs.advance() == board_performer::status::performed);
+}
+
+TEST_CASE("direct: what a rank does of another's part it takes from the end") {
+  slot_board board{2};
+  const operation what = direct("fused", flat_setup(collective::all_reduce, 2), 1 << 20);
+  const std::size_t half = what.count / 2;  // a body
+  direct_player waits{board, 0}, works{board, 1};
+  waits.start(what, 0);
+  works.start(what, 0);
+  struct seen {
+    const std::int64_t* from;
+    std::vector<std::size_t> begins;
+  } order{reinterpret_cast<const std::int64_t*>(works.input.data()), {}};
+  const op records = user_op(
+      [](const void* left, const void* right, void* out, std::size_t count, datatype, void* context) {
+        auto& to = *static_cast<seen*>(context);
+        const auto *a = static_cast<const std::int64_t*>(left), *b = static_cast<const std::int64_t*>(right);
+        for (std::size_t i = 0; i < count; ++i) static_cast<std::int64_t*>(out)[i] = a[i] + b[i];
+        to.begins.push_back(static_cast<std::size_t>(b - to.from));
+      },
+      &order);
+  for (direct_player* p : {&waits, &works}) {
+    p->performs.abandon();
+    const memory_map memory{.input = reinterpret_cast<std::byte*>(p->input.data()),
+                            .output = reinterpret_cast<std::byte*>(p->output.data())};
+    p->performs.start(what.over_buffers, memory, what.shape, datatype::i64, records, 1, 1);
+  }
+  REQUIRE(waits.performs.advance() == board_performer::status::waiting);
+  REQUIRE(works.performs.advance() == board_performer::status::performed);
+  REQUIRE(waits.performs.advance() == board_performer::status::performed);
+  // In its own part it goes forwards, and only that one is done first.
+  const auto other = std::ranges::find_if(order.begins, [&](std::size_t begin) { return begin < half; });
+  CHECK(std::is_sorted(order.begins.begin(), other));
+  CHECK(order.begins.front() == half);
+  CHECK(std::ranges::all_of(other, order.begins.end(), [&](std::size_t begin) { return begin < half; }));
+  CHECK(*other > half / 2);
+  CHECK(*other < half);
+  CHECK(std::ranges::find(order.begins, std::size_t{0}) > other);
+}
+
 TEST_CASE("direct: local steps that a token orders behind a peer's are refused") {
   const auto work = copying(cells(buffer_kind::input, 0, 4, 1), cells(buffer_kind::output, 0, 4));
   const auto list = [](std::vector<instruction> a, std::vector<instruction> b) {

@@ -216,7 +216,7 @@ bool direct_performer::work_with(rank_t other, rank_t body) {
   const touching_others touching{place.at(rank_), mark_};
   if (place.at(other).here.load(std::memory_order_seq_cst) != mark_) return true;
   std::size_t done = 0;
-  const bool fit = work_on(body, done);
+  const bool fit = work_on(body, body != rank_, done);
   finished(done, place.at(code_->root).left);
   return fit;
 }

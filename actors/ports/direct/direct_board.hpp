@@ -69,6 +69,8 @@ struct block_lists;
 class direct_board {
 public:
   static constexpr unsigned unit_bits = 16;
+  static constexpr unsigned half_bits = unit_bits / 2;
+  static constexpr std::uint64_t most_units = std::uint64_t{1} << half_bits;  ///< a body has less
 
   struct rank_words {
     // Read by everybody once an operation, written by the rank.
@@ -84,7 +86,7 @@ public:
     relative<std::atomic<std::uint64_t>> listed;
     /// Written by the rank's performer, read by ranks that give up.
     alignas(128) std::atomic<std::uint64_t> touching{0};
-    /// Number, and units of the rank's body that nobody has claimed; written by the ranks that claim.
+    /// Number, and the units of the rank's body that nobody has claimed; written by the ranks that claim. See open_units().
     alignas(128) std::atomic<std::uint64_t> open{0};
     std::atomic<std::uint32_t> units{0};  ///< that the body was cut into
     /// As the board's, of operations that may run ahead, of which this rank is the root: others may begin with the next one before this is
@@ -123,6 +125,7 @@ private:
     std::atomic<std::size_t> left_alone{0};
     alignas(128) std::atomic<std::uint64_t> over{0};
     std::atomic<std::uint64_t> at_odds{0};
+    std::atomic<double> took{0};
     alignas(128) std::atomic<std::uint64_t> gave_up{0};
     relative<snapshots::place> brought;
   };
@@ -133,6 +136,7 @@ private:
         left_alone(common.left_alone),
         over(common.over),
         at_odds(common.at_odds),
+        took(common.took),
         gave_up(common.gave_up),
         words_(memory.roots<rank_words>(static_cast<std::size_t>(ranks))),
         ranks_(ranks) {}
@@ -151,8 +155,17 @@ public:
   static constexpr std::uint64_t mark_of(std::uint64_t sequence) { return (sequence + 1) << 1; }
   static constexpr std::uint64_t given_up = 1;
   static constexpr std::uint64_t away = 0;  ///< no operation's mark
-  /// `open` with no unit left.
+  /// Number, of which as many bits are kept as there is room for.
   static constexpr std::uint64_t none_open(std::uint64_t sequence) { return (sequence + 1) << unit_bits; }
+  /// Of an operation, units [first, end): a word of `open`. Taken from either side.
+  static constexpr std::uint64_t open_units(std::uint64_t sequence, std::uint64_t first, std::uint64_t end) {
+    return none_open(sequence) + (end << half_bits) + first;
+  }
+  static constexpr std::uint64_t first_open(std::uint64_t open) { return open & (most_units - 1); }
+  static constexpr std::uint64_t end_of_open(std::uint64_t open) { return open >> half_bits & (most_units - 1); }
+  static constexpr bool is_open(std::uint64_t open, std::uint64_t sequence) {
+    return (open ^ none_open(sequence)) < share && first_open(open) < end_of_open(open);
+  }
   static constexpr std::size_t share = std::size_t{1} << unit_bits;  ///< of a body
   /// Of one of its units.
   static constexpr std::size_t share_of(std::size_t unit, std::size_t units) {
@@ -169,6 +182,8 @@ public:
   std::atomic<std::uint64_t>& over;      ///< mark of the last operation that was performed by all
   std::atomic<std::uint64_t>&
       at_odds;  ///< of the last one in which two ranks counted a block differently; beside `over`
+  /// Of the operation of `over`, if its ranks try ways to store: what its work took, in ns a byte; 0: nobody knows. Set before `over`.
+  std::atomic<double>& took;
   /// Of the last one that a rank gave up. With what nobody ever writes, since a worker looks at it again and again.
   std::atomic<std::uint64_t>& gave_up;
 

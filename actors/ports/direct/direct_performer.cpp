@@ -13,22 +13,29 @@
 
 namespace troupe {
 
+static_assert(direct_sizes::most_units < direct_board::most_units);
 static_assert(snapshots::places == slot_channel::ring_epochs,
               "with cores enough, whoever only gives runs as far ahead on either board");
 
 namespace {
 
-/// Which body to begin with, of those at work. Where ranks share cores, any rank that runs works for all; beginning at a place that
-/// belongs to the core, it finds in the core's cache what was worked on there last time, if it is much.
-std::size_t first_body(rank_t rank, int ranks, std::size_t bodies, bool much) {
+/// The bodies of those at work that a rank begins with, and takes from the front; what is left of others' it takes from the end, so that each
+/// core finds in its cache what it worked on last time. Where ranks share cores, any rank that runs works for all, and if it is much the bodies belong to
+/// the core that it runs on.
+struct own_bodies {
+  std::size_t first, count;
+};
+own_bodies bodies_of(rank_t rank, int ranks, std::size_t bodies, bool much) {
 #if defined(__linux__)
-  if (ranks > usable_cores() && much)
-    if (const int core = ::sched_getcpu(); core >= 0)
-      return static_cast<std::size_t>(core % usable_cores()) * bodies / static_cast<std::size_t>(usable_cores());
+  if (const int cores = usable_cores(); ranks > cores && much)
+    if (const int core = ::sched_getcpu(); core >= 0) {
+      const auto of = static_cast<std::size_t>(cores), k = static_cast<std::size_t>(core) % of;
+      return {k * bodies / of, std::max<std::size_t>((k + 1) * bodies / of - k * bodies / of, 1)};
+    }
 #else
   static_cast<void>(ranks), static_cast<void>(much);
 #endif
-  return static_cast<std::size_t>(rank) % bodies;
+  return {static_cast<std::size_t>(rank) % bodies, 1};
 }
 
 }  // namespace
@@ -96,7 +103,7 @@ void direct_performer::come() {
   fit_->sizes.weigh();
   const std::size_t units = sizes().units(rank_);
   mine.units.store(static_cast<std::uint32_t>(units), std::memory_order_release);
-  mine.open.store(direct_board::none_open(sequence_) + units, std::memory_order_release);
+  mine.open.store(direct_board::open_units(sequence_, 0, units), std::memory_order_release);
   mine.fingerprint.store(fingerprint_, std::memory_order_release);
   of_bodies_ = mine_;
   // Where all have brought copies nobody looks at the buffers; where somebody has not, the system copies what is little.
@@ -201,6 +208,10 @@ bool direct_performer::is_over() const { return meeting_place().over.load(std::m
 
 direct_performer::status direct_performer::leave() {
   all_finished_ = sequence_;
+  // The same at all ranks, so that all change together; those that have found nothing to do, too.
+  if (stores_.asked != nullptr)
+    if (const double took = meeting_place().took.load(std::memory_order_relaxed); took > 0)
+      stores_.asked->took(stores_.hint == store_hint::streamed, took);
   const status left = leave_early();
   if (trials_.asked != nullptr) {
     const std::chrono::duration<double, std::nano> took = std::chrono::steady_clock::now() - trials_.begun;
@@ -415,16 +426,17 @@ bool direct_performer::all_here(std::memory_order order) const {
   return true;
 }
 
-bool direct_performer::claim(rank_t body, claimed& unit) const {
+bool direct_performer::claim(rank_t body, bool from_end, claimed& unit) const {
   direct_board::rank_words& of = meeting_place().at(body);
-  const std::uint64_t none = direct_board::none_open(sequence_);
   std::uint64_t seen = of.open.load(std::memory_order_relaxed);
-  while (seen > none && seen - none < direct_board::share)
-    if (of.open.compare_exchange_weak(seen, seen - 1, std::memory_order_relaxed)) {
-      unit.units = of.units.load(std::memory_order_relaxed);
-      unit.unit = unit.units - static_cast<std::uint32_t>(seen - none);
-      return true;
-    }
+  while (direct_board::is_open(seen, sequence_)) {
+    const std::uint64_t first = direct_board::first_open(seen), end = direct_board::end_of_open(seen);
+    const std::uint64_t left = from_end ? direct_board::open_units(sequence_, first, end - 1)
+                                        : direct_board::open_units(sequence_, first + 1, end);
+    if (!of.open.compare_exchange_weak(seen, left, std::memory_order_relaxed)) continue;
+    unit = {static_cast<std::uint32_t>(from_end ? end - 1 : first), of.units.load(std::memory_order_relaxed)};
+    return true;
+  }
   return false;
 }
 
@@ -438,28 +450,27 @@ bool direct_performer::work() {
   std::size_t done = 0;
   bool fit = true;
   const std::size_t bodies = code_->at_work.size();
-  const std::size_t first = first_body(rank_, place.ranks(), bodies, sizes().bytes() >= much_bytes);
-  for (std::size_t k = 0; fit && k < bodies; ++k) fit = work_on(code_->at_work[(first + k) % bodies], done);
-  if (stores_.asked != nullptr)
-    judge_stores(static_cast<double>(done) / static_cast<double>(bodies * direct_board::share), begun);
-  finished(done, place.left);
+  const own_bodies own = bodies_of(rank_, place.ranks(), bodies, sizes().bytes() >= much_bytes);
+  for (std::size_t k = 0; fit && k < bodies; ++k)
+    fit = work_on(code_->at_work[(own.first + k) % bodies], k >= own.count, done);
+  finished(done, place.left, stores_.asked != nullptr ? time_a_byte(done, begun) : 0);
   return fit;
 }
 
-/// @param part of the operation, which this rank has done since `begun`
-void direct_performer::judge_stores(double part, std::chrono::steady_clock::time_point begun) {
+/// Of the operation's bytes, as one core would do them alone. 0: unknown.
+double direct_performer::time_a_byte(std::size_t done, std::chrono::steady_clock::time_point begun) const {
+  const double part = static_cast<double>(done) / static_cast<double>(code_->at_work.size() * direct_board::share);
   // Who has done less than half of what would be its part has come late, or was disturbed.
-  if (2 * part * std::min(board_->ranks(), usable_cores()) < 1) return;
+  if (2 * part * std::min(board_->ranks(), usable_cores()) < 1) return 0;
   const std::chrono::duration<double, std::nano> took = std::chrono::steady_clock::now() - begun;
-  stores_.asked->took(stores_.hint == store_hint::streamed,
-                      took.count() / (part * static_cast<double>(sizes().bytes())));
+  return took.count() / (part * static_cast<double>(sizes().bytes()));
 }
 
 /// Units of one body. Adds the shares that were done. @pre the rank touches others', and they are here
-bool direct_performer::work_on(rank_t body, std::size_t& done) {
+bool direct_performer::work_on(rank_t body, bool from_end, std::size_t& done) {
   direct_board& place = meeting_place();
   // A rank that gives up waits for `touching`, so one look a unit is enough, and only so that it waits no longer.
-  for (claimed next; place.gave_up.load(std::memory_order_relaxed) != mark_ && claim(body, next);) {
+  for (claimed next; place.gave_up.load(std::memory_order_relaxed) != mark_ && claim(body, from_end, next);) {
     const status s = perform(code_->bodies[static_cast<std::size_t>(body)], next);
     if (s == status::waiting) return true;
     if (s == status::mismatch) {
@@ -474,9 +485,10 @@ bool direct_performer::work_on(rank_t body, std::size_t& done) {
 }
 
 /// Takes shares from those that are left. The rank that takes the last ones ends the operation.
-void direct_performer::finished(std::size_t shares, std::atomic<std::size_t>& left) const {
+void direct_performer::finished(std::size_t shares, std::atomic<std::size_t>& left, double took) const {
   // Release what was written here, acquire what others wrote, for the ranks that see `over`.
   if (shares == 0 || left.fetch_sub(shares, std::memory_order_acq_rel) != shares) return;
+  meeting_place().took.store(took, std::memory_order_relaxed);
   meeting_place().over.store(mark_, std::memory_order_release);
   tell_all();
 }

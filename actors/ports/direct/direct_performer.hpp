@@ -98,8 +98,8 @@ private:
   status meet(rank_t which);
   status differs(rank_t suspect);
   bool work();
-  bool work_on(rank_t body, std::size_t& done);
-  void finished(std::size_t shares, std::atomic<std::size_t>& left) const;
+  bool work_on(rank_t body, bool from_end, std::size_t& done);
+  void finished(std::size_t shares, std::atomic<std::size_t>& left, double took = 0) const;
   bool is_over() const;
   status wait_for_end();
   status leave();
@@ -109,7 +109,7 @@ private:
   struct claimed {
     std::uint32_t unit = 0, units = 0;
   };
-  bool claim(rank_t body, claimed& unit) const;
+  bool claim(rank_t body, bool from_end, claimed& unit) const;
   void prepare();
   bool is_small() const;
   std::size_t own_elements() const;  ///< that the rank gives
@@ -161,7 +161,7 @@ private:
   void take_from_staging();
   copy_costs::use use_of(std::size_t bytes, bool input) const;
   void choose_stores();
-  void judge_stores(double part, std::chrono::steady_clock::time_point begun);
+  double time_a_byte(std::size_t done, std::chrono::steady_clock::time_point begun) const;
   bool worth_staging(std::size_t bytes, bool input) const;
   struct staged {
     bool input, output;

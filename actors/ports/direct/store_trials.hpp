@@ -4,7 +4,8 @@
 // nothing in a cache the next time, and what is short all. Between them it depends on what else the processor's last cache holds, of other programs
 // and other virtual machines, too: on one computer all_reduce of 4 MiB by 4 ranks took twice as long by cached stores as by others, and in another hour as long.
 //
-// Times are those of a rank's own work, a byte of what it has worked on. Not synchronised.
+// Times are those of the rank that did the last work, a byte, and all ranks are told them (direct_board::took), so that all change in the same call. Not
+// synchronised.
 
 #include <array>
 #include <bit>
