@@ -50,13 +50,12 @@ void through_elements() {
   options.trace_routes = true;
   troupe::engine engine{options};
   engine.run(5, [](troupe::communicator& comm) {
-    const bool host = comm.rank() == 4;
-    std::vector<float> weights(MiB / sizeof(float), host ? 1.0F : 0.0F);
-    comm.broadcast(weights, 4, {.choreography = "one_copy"});  // rank 4's, to all core groups
-    const std::vector<std::size_t> counts{1000, 1000, 1000, 1000, 0};
-    std::vector<float> part(host ? 0 : 1000, weights.back()), whole(host ? 4000 : 0);
-    comm.gather_v(part, whole, troupe::block_list{counts}, 4, {.choreography = "one_copy"});
-    if (host) std::printf("back from the core groups: %g … %g\n", whole.front(), whole.back());
+    troupe::card card{comm};
+    std::vector<float> weights(MiB / sizeof(float), card.is_host() ? 1.0F : 0.0F);
+    card.upload(weights);  // the host's, to all core groups
+    std::vector<float> part(card.is_host() ? 0 : 1000, weights.back()), whole(card.is_host() ? 4000 : 0);
+    card.download(part, whole);  // every core group's part, one behind the other
+    if (card.is_host()) std::printf("back from the core groups: %g … %g\n", whole.front(), whole.back());
   });
   for (const auto& of : engine.traffic())
     if (of.element.starts_with("pcie")) std::printf("%s: %llu bytes\n", of.element.c_str(), 0ULL + of.bytes);

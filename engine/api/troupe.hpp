@@ -4,6 +4,7 @@
 
 #include "engine/api/buffers.hpp"
 #include "engine/api/calls.hpp"
+#include "engine/api/card.hpp"
 #include "engine/api/communicator.hpp"
 #include "engine/api/engine.hpp"
 #include "engine/api/job_id.hpp"

@@ -23,6 +23,7 @@
 #include <span>
 
 #include "memory/export.hpp"
+#include "memory/tiers/host_way.hpp"
 #include "memory/tiers/tier_heap.hpp"
 
 namespace troupe {
@@ -36,12 +37,6 @@ struct card_options {
       std::size_t{15'000'000'000} / 8192 * 8192;       ///< of a core group, L1 and its part of L2 (spec 1: 15 GB)
   std::size_t l1_bytes = hbm_bytes / 2 / 8192 * 8192;  ///< of hbm_bytes; L2 has what all core groups leave
   bool shared = false;  ///< in a segment without a name, which other processes can map (descriptor())
-};
-
-/// How data come from the host to all core groups.
-enum class host_way {
-  one_copy,     ///< once into L2, from where every core group copies it: three tiers
-  each_a_copy,  ///< to every core group: two tiers
 };
 
 /// What a transfer moved.
