@@ -40,7 +40,7 @@
 namespace {
 
 constexpr const char* help =
-    R"(usage: card_memory [--mib N] [--operations N] [--rounds N] [--threads N] [--seed N] [--json FILE]
+    R"(usage: card_memory [--mib N] [--operations N] [--rounds N] [--threads N] [--seed N] [--trace NAME] [--who NAME] [--json FILE]
 
 What allocating on a card's tier costs, and how much of the tier can be used, beside jemalloc, mimalloc and std::pmr's pools. Each has a range of --mib (256)
 for itself, which is touched first.
@@ -49,13 +49,14 @@ for itself, which is touched first.
   share   requests (6 of 10) and returns (4 of 10) in random order, until the first request fails: what users hold then, of the range, %.
   threads (2; 1 leaves it out) requests and returns of 64 B to 4 KiB on each, ns a pair, all threads at once.
 Traces: step, the tensors of a training step (weights, gradients, activations, work space, of transformer layers); powers, powers of two
-from 64 B to 4 MiB; random, 1 B to 2 MiB, each octave alike; small, 1 B to 4 KiB.
+from 64 B to 4 MiB; random, 1 B to 2 MiB, each octave alike; small, 1 B to 4 KiB. --trace and --who: that one only.
 )";
 
 using steady = std::chrono::steady_clock;
 
 std::size_t mib = 256, operations = 400'000, rounds = 5, threads = 2;
 std::uint64_t first_seed = 1;
+std::string only_trace, only_who;  // empty: all
 
 std::uint64_t ticks() {
 #if defined(__x86_64__)
@@ -74,6 +75,13 @@ double ns_of_tick() {
   return std::chrono::duration<double, std::nano>(steady::now() - begin).count() / static_cast<double>(last - first);
 }
 
+/// As card_memory does: heads and marks lie in the tier, each on another page, and with pages of 4 KiB most of a slow call is spent on finding these.
+void ask_for_large_pages([[maybe_unused]] void* at, [[maybe_unused]] std::size_t bytes) {
+#if defined(MADV_HUGEPAGE)
+  ::madvise(at, bytes, MADV_HUGEPAGE);
+#endif
+}
+
 /// Memory from the system, touched, that allocators may be confined to.
 class range {
 public:
@@ -84,6 +92,7 @@ public:
     if (mapped_ == MAP_FAILED) std::fprintf(stderr, "card_memory: no memory of %zu MiB\n", mib), std::exit(1);
     const auto at = (reinterpret_cast<std::uintptr_t>(mapped_) + (std::uintptr_t{64} << 20) - 1) >> 26 << 26;
     at_ = reinterpret_cast<std::byte*>(at);
+    ask_for_large_pages(at_, bytes_);
     std::memset(at_, 0, bytes_);
   }
   std::byte* at() const { return at_; }
@@ -196,6 +205,7 @@ public:
       std::fprintf(stderr, "card_memory: mimalloc has no range\n"), std::exit(1);
     std::size_t bytes = 0;
     void* const at = mi_arena_area(id, &bytes);
+    ask_for_large_pages(at, bytes);
     ::madvise(at, bytes, MADV_POPULATE_WRITE);
     mi_option_set(mi_option_limit_os_alloc, 1);
     heap_ = mi_heap_get_default();
@@ -229,6 +239,7 @@ std::vector<named_contender> contenders() {
   all.push_back({"pmr_pool_mt",
                  [](const range& r) { return std::make_unique<pools<std::pmr::synchronized_pool_resource>>(r); },
                  true});
+  std::erase_if(all, [](const named_contender& c) { return !only_who.empty() && c.name != only_who; });
   return all;
 }
 
@@ -404,6 +415,7 @@ auto with_fresh(const named_contender& c, Work work) {
 std::vector<row> measure(const std::vector<named_contender>& all, double ns) {
   std::vector<row> rows;
   for (const trace& what : traces) {
+    if (!only_trace.empty() && only_trace != what.name) continue;
     std::vector<std::vector<double>> medians(all.size()), p99s(all.size()), shares(all.size());
     std::vector<std::size_t> failed(all.size());
     for (std::size_t round = 0; round < rounds; ++round)
@@ -458,6 +470,10 @@ int main(int argc, char** argv) {
       json = argv[i];
       continue;
     }
+    if (option == "--trace" || option == "--who") {
+      (option == "--trace" ? only_trace : only_who) = argv[i];
+      continue;
+    }
     if (*end != '\0' || number == 0) return wrong("a value is no number above 0");
     if (option == "--mib") mib = number;
     else if (option == "--operations") operations = number;
@@ -469,6 +485,9 @@ int main(int argc, char** argv) {
   mib = (mib + 63) / 64 * 64;  // mimalloc's segments
   const double ns = ns_of_tick();
   const auto all = contenders();
+  const bool known = only_trace.empty() || std::any_of(std::begin(traces), std::end(traces),
+                                                       [](const trace& t) { return only_trace == t.name; });
+  if (all.empty() || !known) return wrong("there is no such trace, or nobody of that name");
   std::printf("%-8s %-12s %10s %10s %9s   (%zu MiB)\n", "# trace", "who", "median ns", "p99 ns", "share %", mib);
   const auto rows = measure(all, ns);
   std::vector<std::pair<std::string, double>> pairs;

@@ -2,6 +2,7 @@
 #include "memory/tiers/page_map.hpp"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <new>
 
@@ -37,6 +38,21 @@ constexpr std::uint64_t runs_in(std::uint64_t ones, std::uint32_t least) {
 static_assert(runs_in(0b1110110, 1) == 0b1110110 && runs_in(0b1110110, 2) == 0b0110010 &&
               runs_in(0b1110110, 3) == 0b0010000);
 
+/// How many ones in a row there are at most.
+constexpr std::uint8_t longest_run(std::uint64_t ones) {
+  if (ones == 0 || ones == all) return ones == 0 ? 0 : 64;
+  std::array<std::uint64_t, 6> of{ones};  // where 1, 2, 4 … 32 in a row begin
+  std::size_t k = 0;
+  for (std::uint64_t twice = 0; k < 5 && (twice = of[k] & of[k] >> (1U << k)) != 0;) of[++k] = twice;
+  std::uint64_t begins = of[k];
+  unsigned length = 1U << k;
+  while (k-- > 0)
+    if (const std::uint64_t longer = begins & of[k] >> length; longer != 0) begins = longer, length += 1U << k;
+  return static_cast<std::uint8_t>(length);
+}
+static_assert(longest_run(0) == 0 && longest_run(0b1011101) == 3 && longest_run(all >> 1) == 63 &&
+              longest_run(all << 32) == 32 && longest_run(0xff00ff01ff) == 9 && longest_run(all) == 64);
+
 /// change(word, bits) for every word that the range of bits touches.
 template <class Change>
 void for_words(std::uint32_t first, std::uint32_t count, Change change) {
@@ -66,12 +82,15 @@ page_map::page_map(std::uint32_t most_pages)
       page_words_{whole_lines(most_pages)},
       block_words_{whole_lines(most_pages / pages_of_block + 1)},
       pages_{make_words(page_words_)},
-      blocks_{make_words(block_words_)} {}
+      blocks_{make_words(block_words_)},
+      longest_(page_words_),
+      heads_(page_words_),
+      tails_before_(page_words_ + 1) {}
 
 void page_map::give(std::uint32_t first, std::uint32_t count) {
   for_words(first, count, [&](std::size_t word, std::uint64_t bits) { pages_[word] |= bits; });
   free_ += count;
-  note_blocks(first, count);
+  note(first, count);
   // A search for no more pages than are free here has to begin here again. From a thousand on nobody counts.
   constexpr std::uint32_t many = 1024;
   const std::uint32_t before = first - begin_of(first, many), behind = next_taken(first + count - 1, many) - first;
@@ -82,11 +101,17 @@ void page_map::give(std::uint32_t first, std::uint32_t count) {
 void page_map::take(std::uint32_t first, std::uint32_t count) {
   for_words(first, count, [&](std::size_t word, std::uint64_t bits) { pages_[word] &= ~bits; });
   free_ -= count;
-  note_blocks(first, count);
+  note(first, count);
 }
 
-void page_map::note_blocks(std::uint32_t first, std::uint32_t count) {
+/// What follows from the pages.
+void page_map::note(std::uint32_t first, std::uint32_t count) {
   if (count == 0) return;
+  for (std::uint32_t w = first / 64; w <= (first + count - 1) / 64; ++w) {
+    longest_[w] = longest_run(pages_[w]);
+    heads_[w] = static_cast<std::uint8_t>(std::countr_one(pages_[w]));
+    tails_before_[w + 1] = static_cast<std::uint8_t>(std::countl_one(pages_[w]));
+  }
   for (std::uint32_t b = first / pages_of_block; b <= (first + count - 1) / pages_of_block; ++b) {
     const std::uint64_t bit = std::uint64_t{1} << b % 64;
     if ((pages_[2 * b] & pages_[2 * b + 1]) == all) blocks_[b / 64] |= bit;
@@ -133,25 +158,31 @@ page_map::run page_map::find(std::uint32_t from, std::uint32_t least, std::uint3
   if (from >= most_) return {};
   if (is_free(from)) from = begin_of(from, most_);
   if (least >= 2 * pages_of_block - 1) return find_blocks(from, least, enough);
-  // A word at a time, however many short runs are in it. `carried` pages are free right before it.
+  // A word at a time, however many short runs are in it. `carried` pages are free right before it, from `from` on.
   std::uint32_t carried = 0;
-  std::uint64_t ignored = mask(0, from % 64 + 1) >> 1;
-  for (std::size_t word = from / 64; word < page_words_; ++word, ignored = 0) {
-    const std::uint64_t free = pages_[word] & ~ignored;
-    if (free == 0) {
-      carried = 0;
-      word = first_other_word(pages_.get(), word + 1, page_words_, 0) - 1;
-      continue;
-    }
+  std::uint64_t free = pages_[from / 64] & ~(mask(0, from % 64 + 1) >> 1);
+  for (std::size_t word = from / 64;;) {
     const auto here = static_cast<std::uint32_t>(64 * word);
     std::uint32_t first = most_;
     if (carried + static_cast<std::uint32_t>(std::countr_one(free)) >= least) first = here - carried;
     else if (const std::uint64_t begins = runs_in(free, least); begins != 0)
       first = here + static_cast<std::uint32_t>(std::countr_zero(begins));
     if (first != most_) return {first, next_taken(first, enough) - first};
-    carried = free == all ? carried + 64 : static_cast<std::uint32_t>(std::countl_one(free));
+    // What is free as a whole may be the middle of a run that ends with the next.
+    word = free == all ? word + 1 : next_with_run(word + 1, least);
+    if (word >= page_words_) return {};
+    free = pages_[word];
+    carried = tails_before_[word] == 0
+                  ? 0
+                  : static_cast<std::uint32_t>(64 * word) - begin_of(static_cast<std::uint32_t>(64 * word) - 1, least);
   }
-  return {};
+}
+
+/// The next word, from that one on, in which so many pages may be free, or before which a run that has them may begin.
+std::size_t page_map::next_with_run(std::size_t word, std::uint32_t least) const {
+  return word < page_words_ ? first_with_run({longest_.data(), heads_.data(), tails_before_.data()}, word, page_words_,
+                                             static_cast<std::uint8_t>(least))
+                            : word;
 }
 
 page_map::run page_map::find_blocks(std::uint32_t from, std::uint32_t least, std::uint32_t enough) const {

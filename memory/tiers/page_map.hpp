@@ -4,7 +4,7 @@
 //
 // Two bitmaps, a bit for each page and one for each block, 1 = free, aligned to cache lines and searched with vectors. They lie beside the
 // tier, not in it: 16 bytes a MiB. A search for 255 pages or more looks at the blocks, since such a run contains a whole one; smaller ones look at the pages,
-// from where the last search for as many had to begin.
+// from where the last search for as many had to begin. They pass by words of 64 pages without so long a run: of each word three bytes say how long its runs are, 6 bytes a MiB.
 //
 // Not synchronised: for the holder of the tier's lock.
 
@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 namespace troupe::detail {
 
@@ -52,13 +53,15 @@ private:
   std::uint32_t next_taken(std::uint32_t page, std::uint32_t enough) const;
   std::uint32_t begin_of(std::uint32_t page, std::uint32_t enough) const noexcept;
   run find_blocks(std::uint32_t from, std::uint32_t least, std::uint32_t enough) const;
-  void note_blocks(std::uint32_t first, std::uint32_t count);
+  void note(std::uint32_t first, std::uint32_t count);
+  std::size_t next_with_run(std::size_t word, std::uint32_t least) const;
 
   const std::uint32_t most_;
   const std::size_t page_words_;  // whole cache lines of bits; those behind the last page stay 0
   const std::size_t block_words_;
   words pages_;
   words blocks_;
+  std::vector<std::uint8_t> longest_, heads_, tails_before_;  // runs_of_words
   std::uint32_t free_ = 0;
   std::array<std::uint32_t, 33> hints_{};
 };

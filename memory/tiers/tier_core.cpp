@@ -106,6 +106,7 @@ block_head* tier_core::take_fragment(std::uint32_t lines) {
 
 tier_core::stretch tier_core::around(page_map::run run) const noexcept {
   const std::uint32_t from = run.first * page_lines, to = (run.first + run.count) * page_lines;
+  if (to < total_) __builtin_prefetch(head_of(to), 1);
   return {from - fragment_before(from), to + fragment_at(to)};
 }
 
@@ -115,6 +116,8 @@ block_head* tier_core::take_pages(std::uint32_t lines) {
   page_map::run run = map_.find_from_hint(least, enough);
   stretch free{};
   for (; run.count > 0; run = map_.find(run.first + run.count, least, enough)) {
+    // Where the rest is going to begin, if there is nothing in front.
+    if (run.count >= enough) __builtin_prefetch(head_of(run.first * page_lines + lines), 1);
     free = around(run);
     if (spoiled() || free.to - free.from >= lines) break;
   }
@@ -139,8 +142,27 @@ block_head* tier_core::cut(block_head* block, std::uint32_t lines) {
 
 // -- giving ---------------------------------------------------------------------------------------
 
+/// Heads lie in the tier, mostly in no cache. Those of both neighbours are asked for at once, and then what these are linked with: otherwise each
+/// would be waited for in turn.
+void tier_core::fetch_around(const block_head* block) const noexcept {
+  const std::uint32_t line = line_of(block), behind = line + block->lines;
+  const bool has_behind = behind < total_ && !is_page(behind);
+  if (has_behind) __builtin_prefetch(head_of(behind), 1);
+  if (block->before - 1 < line) fetch_links(line - block->before);
+  if (has_behind) fetch_links(behind);
+}
+
+/// Of a fragment, if that is one: nothing is believed here.
+void tier_core::fetch_links(std::uint32_t line) const noexcept {
+  const free_block* const block = fragment(line);
+  if (static_cast<block_state>(block->head.word.load(std::memory_order_relaxed) & 0xff) != block_state::free) return;
+  if (block->links.next < total_) __builtin_prefetch(head_of(block->links.next), 1);
+  if (block->links.previous < total_) __builtin_prefetch(head_of(block->links.previous), 1);
+}
+
 void tier_core::give(block_head* block) {
   if (spoiled()) return;
+  fetch_around(block);
   const std::uint32_t line = line_of(block);
   std::uint32_t from = line, to = line + block->lines;
   if (const std::uint32_t lines = fragment_before(line); lines > 0) remove(from -= lines, lines);

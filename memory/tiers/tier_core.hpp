@@ -68,6 +68,8 @@ private:
   std::uint32_t fragment_at(std::uint32_t line) const noexcept;
   /// Lines of the fragment that ends at `line`, 0 if none does.
   std::uint32_t fragment_before(std::uint32_t line) const noexcept;
+  void fetch_around(const block_head* block) const noexcept;
+  void fetch_links(std::uint32_t line) const noexcept;
   void insert(std::uint32_t line, std::uint32_t lines);
   void remove(std::uint32_t line, std::uint32_t lines);
   const char* list_fault() const;

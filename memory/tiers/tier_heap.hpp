@@ -12,7 +12,7 @@
 // taken back before a request fails.
 //
 // Costs beside the bytes asked for: 24 bytes a block, rounded up to a cache line; in blocks of 1 to 32 KiB up to an eighth. No memory
-// from the system, but for the table of what a thread keeps of a heap (1.2 KB) and 16 bytes a MiB.
+// from the system, but for the table of what a thread keeps of a heap (1.2 KB) and 22 bytes a MiB.
 //
 // Errors, in every build: what was given back before; what is not the beginning of a block of this heap; a block behind whose end
 // somebody wrote (told when it is given back). Not seen: a write to a block that was given back, or far from one's own, until the heap comes upon a head that

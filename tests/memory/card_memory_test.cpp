@@ -4,8 +4,11 @@
 
 #include <doctest/doctest.h>
 
+#include <cinttypes>
 #include <csignal>
+#include <cstdio>
 #include <cstring>
+#include <fstream>
 #include <memory_resource>
 #include <numeric>
 #include <string>
@@ -30,7 +33,34 @@ card_options small(bool shared = false) {
   return {.core_groups = 4, .l0_bytes = 256 * 1024, .hbm_bytes = 8 * MiB, .l1_bytes = 4 * MiB, .shared = shared};
 }
 
+/// Whether the mapping that `address` lies in is asked for on large pages: the system's own list of it says `hg`.
+bool on_large_pages(const void* address) {
+  std::ifstream maps{"/proc/self/smaps"};
+  bool here = false;
+  for (std::string line; std::getline(maps, line);) {
+    std::uintptr_t from = 0, to = 0;
+    if (std::sscanf(line.c_str(), "%" SCNxPTR "-%" SCNxPTR " ", &from, &to) == 2)
+      here = reinterpret_cast<std::uintptr_t>(address) - from < to - from;
+    else if (here && line.starts_with("VmFlags:")) return (line + ' ').find(" hg ") != std::string::npos;
+  }
+  return false;
+}
+
 }  // namespace
+
+TEST_CASE("L1 and L2 are asked for on large pages, L0 is not, and what a tier lost to the other one comes so, too") {
+  if (::access("/sys/kernel/mm/transparent_hugepage/enabled", R_OK) != 0) return;  // the system has none on request
+  for (const bool shared : {false, true}) {
+    CAPTURE(shared);
+    card_memory card{small(shared)};
+    void* const local = card.malloc_local(3, MiB);
+    CHECK(on_large_pages(local));
+    CHECK_FALSE(on_large_pages(card.l0(0).allocate(1000)));
+    card.free_local(local);
+    card.move_split(0);
+    CHECK(on_large_pages(card.malloc_cross(20 * MiB)));
+  }
+}
 
 TEST_CASE("the four calls: L1 of each core group, and L2 of all") {
   card_memory card{small()};
