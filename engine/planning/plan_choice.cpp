@@ -152,7 +152,7 @@ void plan_choice::write(contender& c, const planning_task& task) {
 }
 
 /// A pass over whole buffers before the first step or after the last one cannot be done piece by piece.
-std::string plan_choice::why_not_in_pieces(const contender& c, const planning_task& task) {
+std::string plan_choice::why_not_in_pieces(const contender& c, const planning_task& task) const {
   const std::string type{name(task.what.type)};
   if (c.widened) return "its sums of " + type + " are kept in f32, and rounded when all of them are complete; use f32";
   if (task.rules.scaled) return "pre_mul_sum scales the input before the operation begins; scale it yourself";
@@ -160,7 +160,20 @@ std::string plan_choice::why_not_in_pieces(const contender& c, const planning_ta
     return "it brings input and output together before the operation begins";
   if (c.lowered->uses_l2 && !task.where.routed())
     return "its parts would go through L2 by messages, and those of ranks on no card go over memory that they share";
-  return why_not_partitioned(*c.lowered->notes);
+  if (std::string why = why_not_partitioned(*c.lowered->notes); !why.empty()) return why;
+  if (!c.lowered->touches_other_ranks) return {};
+  if (task.where.routed() || task.where.farthest() != reach::process)
+    return "its ranks read or write each other's memory, which parts do where all of them are in one process";
+  // What is only copied goes from buffer to buffer anyway, and need not wait for other ranks' parts.
+  if (!is_reduction(task.what.what))
+    return "its ranks read or write each other's memory when a part is ready at all of them, which pays where parts "
+           "are "
+           "summed up";
+  // What a rank hears before it reads has to come from those whose memory that is. Copies of a lane do not meet: what holds of one piece does of all.
+  score_key one = key_of_pieces(c, task);
+  one.pieces = 1;
+  const std::shared_ptr<const verdict>& v = library_.get(one)->verified();
+  return v->ok() ? std::string{} : "in parts it does not verify: " + to_string(*v->first_fault);
 }
 
 /// Calls that are sent in pieces, or posted to a NIC, do not meet.

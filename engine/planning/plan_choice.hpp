@@ -160,7 +160,7 @@ private:
                            const planning_task& task) const;
   double fewest_hops(const contender& form, const planning_task& task);
   void write(contender& c, const planning_task& task);
-  static std::string why_not_in_pieces(const contender& c, const planning_task& task);
+  std::string why_not_in_pieces(const contender& c, const planning_task& task) const;
   struct extent {
     double steps = 0;                  ///< 0: unknown
     bool touches_other_ranks = false;  ///< reads or writes their buffers

@@ -11,9 +11,21 @@ namespace troupe {
 
 namespace {
 
+bool names_another(const step& at) {
+  return (at.source.count > 0 && at.source.owner != self) || (at.target.count > 0 && at.target.owner != self);
+}
+
+bool touches_others(const score& s) {
+  for (const part& player : s.players)
+    for (const lane& steps : player.lanes)
+      if (std::ranges::any_of(steps, names_another)) return true;
+  return false;
+}
+
 class partitioner {
 public:
-  partitioner(const score& whole, int pieces) : was_(whole), made_(whole), pieces_(pieces) {
+  partitioner(const score& whole, int pieces)
+      : was_(whole), made_(whole), pieces_(pieces), shared_(touches_others(whole)) {
     made_.partitions = pieces;
     made_.parts = whole.parts * pieces;
     for (const part& player : whole.players) lanes_ = std::max(lanes_, player.lanes.size());
@@ -72,8 +84,11 @@ private:
            (reads_target(at.kind) && touches_own_input(was_, rank, at.target));
   }
 
-  /// Before the first step that touches input, and not inside a fan.
+  /// Before the first step that touches input, and not inside a fan. Where ranks touch each other's, what a rank sends first says that its piece is ready.
   std::optional<std::size_t> first_touch(rank_t rank, const lane& steps) const {
+    if (shared_)
+      return steps.empty() || cell_count(was_, rank, buffer_kind::input) == 0 ? std::nullopt
+                                                                              : std::optional<std::size_t>{0};
     for (std::size_t i = 0; i < steps.size(); ++i)
       if (touches_input(rank, steps[i])) {
         while (i > 0 && steps[i].fan != 0 && steps[i - 1].fan == steps[i].fan) --i;
@@ -120,6 +135,7 @@ private:
   const score& was_;
   score made_;
   int pieces_;
+  bool shared_;            ///< ranks touch each other's buffers
   std::size_t lanes_ = 1;  ///< of a copy
 };
 
@@ -127,14 +143,16 @@ private:
 
 std::string why_not_partitioned(const score& s) {
   for (std::size_t r = 0; r < s.players.size(); ++r)
-    for (std::size_t l = 0; l < s.players[r].lanes.size(); ++l)
-      for (std::size_t i = 0; i < s.players[r].lanes[l].size(); ++i) {
-        const step& at = s.players[r].lanes[l][i];
-        for (const place& named : {at.source, at.target})
-          if (named.count > 0 && named.owner != self)
-            return "its ranks read or write each other's memory, and nobody tells them which parts are ready there (" +
-                   where(static_cast<rank_t>(r), l, i) + ": " + to_string(named) + ")";
-      }
+    for (std::size_t l = 0; l < s.players[r].lanes.size(); ++l) {
+      const lane& steps = s.players[r].lanes[l];
+      const auto heard = [](const step& at) { return receives(at.kind) || at.kind == step_kind::sync; };
+      const auto named = std::ranges::find_if(steps, names_another);
+      if (s.ranks == 1 || named == steps.end() || std::any_of(steps.begin(), named, heard)) continue;
+      const place& at = named->source.count > 0 && named->source.owner != self ? named->source : named->target;
+      return "its ranks read or write each other's memory, and nobody tells them which parts are ready there (" +
+             where(static_cast<rank_t>(r), l, static_cast<std::size_t>(named - steps.begin())) + ": " + to_string(at) +
+             ")";
+    }
   return {};
 }
 

@@ -14,10 +14,12 @@
 
 namespace troupe {
 
-/// Why a score cannot be partitioned, as the end of a sentence; empty if it can. Ranks that touch each other's input or output know
-/// of no piece that it is ready there. Cells of L2 have been written by a step, after which its copy of the lane syncs.
+/// Why a score cannot be partitioned, as the end of a sentence; empty if it can. A rank that touches another's input or output before it has heard of
+/// anybody in that lane knows of no piece that it is ready there. Whether who it has heard of is the right one, verify() shows. Cells of L2 have been
+/// written by a step, after which its copy of the lane syncs.
 std::string why_not_partitioned(const score& s);
 
+/// Where ranks touch each other's buffers every rank waits for its piece before all else, so that what is heard from it says that its piece is ready.
 /// Steps become one-cell steps if there are several pieces, since neighbours in a buffer may be of different blocks, and pieces of those are none.
 /// A sync, lowered or not, is one between the lanes of each copy: what copy p reads of L2 after it is what copies p of the other ranks have
 /// written before it. verify() shows that nothing is read too early; of a score whose syncs are kept, verify(lower_syncs(…)).

@@ -148,6 +148,8 @@ public:
     if (!run(port, lane, moved)) return status::mismatch;
     return unfinished_ == 0 ? status::performed : status::waiting;
   }
+  /// Where the other ranks' buffers are from here on. @pre it is at the beginning
+  void share(const peer_memory* peers) { with_.memory.peers = peers; }
   /// From the beginning, in the same memory. Allocates nothing.
   void restart() {
     unfinished_ = 0;

@@ -20,6 +20,19 @@ std::pair<std::int32_t, std::int32_t> output_cells(const score& s, rank_t rank, 
   return {std::clamp(begin, 0, outputs), std::clamp(begin + at.count, 0, outputs)};
 }
 
+/// Which cells of the rank's output another rank writes: what this one hears last of their piece says that they have.
+std::vector<bool> written_by_others(const score& s, rank_t rank) {
+  std::vector<bool> cells(static_cast<std::size_t>(cell_count(s, rank, buffer_kind::output)));
+  for (rank_t r = 0; r < s.ranks; ++r)
+    for (const lane& steps : s.players[static_cast<std::size_t>(r)].lanes)
+      for (const step& at : steps) {
+        if (r == rank || at.target.owner != rank || !writes(at.kind)) continue;
+        const auto [begin, end] = output_cells(s, rank, at.target);
+        std::fill(cells.begin() + begin, cells.begin() + end, true);
+      }
+  return cells;
+}
+
 /// The instruction that stands for a step. @pre one slice
 std::int32_t index_of(const std::vector<instruction>& code, std::size_t step) {
   const auto after = std::ranges::upper_bound(code, static_cast<std::int32_t>(step), {}, &instruction::score_step);
@@ -33,6 +46,17 @@ std::vector<arrival> arrivals_of(const score& s, rank_t rank) {
   std::vector<bool> written(static_cast<std::size_t>(cells));
   const part& player = s.players[static_cast<std::size_t>(rank)];
   std::vector<arrival> found;
+  const std::vector<bool> by_others = written_by_others(s, rank);
+  const std::size_t lanes = player.lanes.size() / static_cast<std::size_t>(s.partitions);
+  for (std::int32_t c = 0; c < cells; ++c) {
+    if (!by_others[static_cast<std::size_t>(c)]) continue;
+    written[static_cast<std::size_t>(c)] = true;
+    const auto piece = static_cast<std::size_t>(c % s.parts / parts);
+    for (std::size_t l = piece * lanes; l < (piece + 1) * lanes; ++l)
+      if (!player.lanes[l].empty())
+        found.push_back(
+            {static_cast<std::int32_t>(l), static_cast<std::int32_t>(player.lanes[l].size()) - 1, c / parts});
+  }
   for (std::size_t l = 0; l < player.lanes.size(); ++l)
     for (std::size_t i = 0; i < player.lanes[l].size(); ++i) {
       if (!writes(player.lanes[l][i].kind)) continue;

@@ -95,11 +95,13 @@ TEST_CASE("a part arrives while others are not ready anywhere") {
   });
 }
 
-TEST_CASE("every collective that can be partitioned gives what the whole call gives, with parts of any sizes") {
+namespace {
+
+void every_collective(const engine_options& o, const char* broadcast_by) {
   constexpr int ranks = 4;
   constexpr std::size_t count = 103;
   const std::vector<partitions> cuts{partitions(1), partitions(7), partitions({3, 0, 90, 10}), partitions(200)};
-  engine e;
+  engine e{o};
   e.run(ranks, [&](communicator& c) {
     constexpr auto n = static_cast<std::size_t>(ranks);
     const auto me = static_cast<std::size_t>(c.rank());
@@ -139,7 +141,7 @@ TEST_CASE("every collective that can be partitioned gives what the whole call gi
       wanted.assign(count, -1);
       if (c.rank() == 2) wanted = small;
       c.broadcast(wanted, 2);
-      partitioned cast = c.broadcast_init(small, small_out, 2, cut, {.choreography = "binomial"});
+      partitioned cast = c.broadcast_init(small, small_out, 2, cut, {.choreography = broadcast_by});
       check(cast, small_out);
       wanted.assign(count, -1);
       c.reduce(small, wanted, maximum, 1);
@@ -148,6 +150,21 @@ TEST_CASE("every collective that can be partitioned gives what the whole call gi
       check(to_one, small_out);
     }
   });
+}
+
+}  // namespace
+
+TEST_CASE("every collective that can be partitioned gives what the whole call gives, with parts of any sizes") {
+  every_collective({}, "binomial");
+}
+
+TEST_CASE("so do parts that ranks work on straight on each other's buffers, over boards and by mailbox") {
+  engine_options o;
+  for (const collective what : {collective::all_reduce, collective::reduce_scatter, collective::reduce})
+    o.choreography_of[std::string{name(what)}] = "fused";
+  every_collective(o, "binomial");
+  o.faults = {.seed = 5, .delay = 0.05};
+  every_collective(o, "binomial");
 }
 
 TEST_CASE("threads that the engine does not know make parts ready, and callbacks hear of what arrives") {
@@ -274,6 +291,37 @@ TEST_CASE("calls that make no sense are refused with what would be right") {
       static_cast<void>(c.all_reduce_init(data, out, sum, partitions(2), {.protocol = message_protocol::direct}));
     };
     CHECK(says(what_of(direct, errc::unsupported), "protocol simple"));
+  });
+}
+
+TEST_CASE("parts on each other's buffers are for ranks of one process, and in place as apart") {
+  engine_options o;
+  o.layout = "1x1x2";
+  engine routed{o};
+  routed.run(2, [](communicator& c) {
+    std::vector<int> data(32), out(32);
+    const auto fused = [&] {
+      static_cast<void>(c.all_reduce_init(data, out, sum, partitions(2), {.choreography = "fused"}));
+    };
+    CHECK(says(what_of(fused, errc::unsupported), "which parts do where all of them are in one process"));
+    const auto copied = [&] { static_cast<void>(c.broadcast_init(data, 0, partitions(2), {.choreography = "fused"})); };
+    CHECK(says(what_of(copied, errc::unsupported), "each other's memory"));
+  });
+  engine e;
+  e.run(3, [](communicator& c) {
+    std::vector<int> data(300);
+    partitioned all = c.all_reduce_init(data, sum, partitions(6), {.choreography = "fused"});
+    for (int round = 1; round < 8; ++round) {
+      all.start();
+      for (const int p : shuffled(6, static_cast<unsigned>(c.rank() + round))) {
+        for (int i = p * 50; i < (p + 1) * 50; ++i) data[static_cast<std::size_t>(i)] = round * i + c.rank();
+        all.ready(p);
+      }
+      while (const auto part = all.next_arrived())
+        for (int i = *part * 50; i < (*part + 1) * 50; ++i)
+          CHECK(data[static_cast<std::size_t>(i)] == 3 * round * i + 3);
+      all.wait();
+    }
   });
 }
 

@@ -51,7 +51,7 @@ int for_each_score(Check&& check) {
 
 }  // namespace
 
-TEST_CASE("every choreography that touches no other rank's buffers can be partitioned, and is proved right then") {
+TEST_CASE("every choreography can be partitioned, and is proved right then") {
   const int seen = for_each_score([](const score& s) {
     for (const int pieces : {1, 3}) {
       const score made = partition(s, pieces);
@@ -94,6 +94,40 @@ TEST_CASE("through L2, too, as long as every piece has a sync of its own") {
             std::erase_if(player.lanes.back(), [](const step& s) { return s.kind == step_kind::sync; });
           CHECK_FALSE(verify(lower_syncs(made), {2, 1}).ok());
         }
+}
+
+TEST_CASE("ranks that touch each other's buffers, too: what they hear first says that the piece is ready there") {
+  const choreography& fused = *find_choreography("fused");
+  for (const collective what : partitioned)
+    for (const int ranks : {2, 3, 5})
+      for (const bool in_place : {false, true}) {
+        const setup on = flat_setup(what, ranks, has_root(what) ? ranks - 1 : 0, in_place);
+        const auto offers = std::ranges::find(fused.collectives, what, &offer::operator collective);
+        if (offers == fused.collectives.end() || !refusal(fused, on).empty()) continue;
+        CAPTURE(name(what));
+        CAPTURE(ranks);
+        CAPTURE(in_place);
+        const score whole = lower_syncs(write_score(fused, on));
+        REQUIRE(why_not_partitioned(whole).empty());
+        score made = partition(whole, 3);
+        REQUIRE(verify(made, {2, 1}).ok());
+        // Said by a rank's own lane after it was heard of, it comes too late.
+        int late = 0;
+        for (part& player : made.players)
+          for (lane& steps : player.lanes)
+            if (steps.size() > 1 && steps.front().ready_part >= 0) {
+              std::rotate(steps.begin(), steps.begin() + 1, steps.end());
+              late += !verify(made, {2, 1}).ok();
+              std::rotate(steps.begin(), steps.end() - 1, steps.end());
+            }
+        CHECK(late > 0);
+      }
+  // A rank that hears nothing before it reads is told nothing.
+  const setup two = flat_setup(collective::all_gather, 2);
+  score_builder s{two, "reads", 1};
+  for (rank_t r = 0; r < 2; ++r)
+    for (rank_t q = 0; q < 2; ++q) s.lane(r).copy(notation::input.of(q)[0], notation::output[q]);
+  CHECK(why_not_partitioned(s.finish()).find("nobody tells them which parts are ready there") != std::string::npos);
 }
 
 TEST_CASE("a partitioned score in which input is read before it is ready is refused") {

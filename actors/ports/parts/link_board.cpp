@@ -10,6 +10,7 @@ namespace troupe::actors {
 link_board::link_board(const part_links& shape, std::uint32_t stamp)
     : lines_(shape.lines()),
       members_(static_cast<std::size_t>(shape.ranks())),
+      buffers_(members_.size()),
       words_((shape.lanes() + 63) / 64),
       stamp_(stamp) {
   for (member& m : members_) m.news = std::make_unique<std::atomic<std::uint64_t>[]>(static_cast<std::size_t>(words_));
@@ -28,7 +29,7 @@ void link_board::next_use() {
 }
 
 link_boards::place link_boards::enter(epoch_t epoch, std::uint64_t fingerprint, rank_t rank, const part_links& shape,
-                                      const std::shared_ptr<operation_parts>& parts) {
+                                      const std::shared_ptr<operation_parts>& parts, const peer_memory& buffers) {
   const std::lock_guard lock(mutex_);
   link_board* found = nullptr;
   for (const auto& board : boards_)
@@ -46,6 +47,7 @@ link_boards::place link_boards::enter(epoch_t epoch, std::uint64_t fingerprint, 
   }
   link_board::member& mine = found->of(rank);
   mine.parts = parts;
+  found->buffers_[static_cast<std::size_t>(rank)] = buffers;
   mine.words.here.store(true);
   if (++found->came_ == static_cast<int>(found->members_.size())) found->open_ = false;
   return {found, -1};

@@ -24,6 +24,7 @@
 
 #include "actors/ports/parts/link_view.hpp"
 #include "protocols/chunk.hpp"
+#include "protocols/perform/performer.hpp"
 
 namespace troupe::actors {
 
@@ -48,6 +49,8 @@ public:
   link_line& at(std::uint32_t line) { return lines_[line]; }
   member& of(rank_t rank) { return members_[static_cast<std::size_t>(rank)]; }
   std::uint32_t stamp() const { return stamp_; }
+  /// By rank, where its buffers are; of a rank that has come. Whoever touches them has heard of that rank.
+  const peer_memory* buffers() const { return buffers_.data(); }
   link_view view(rank_t rank, const part_links& shape) {
     member& m = of(rank);
     return {&m.words, m.news.get(), lines_.data() + shape.first_of(rank), stamp_};
@@ -59,6 +62,7 @@ private:
 
   std::vector<link_line> lines_;
   std::vector<member> members_;
+  std::vector<peer_memory> buffers_;
   int words_;
   std::uint32_t stamp_ = 0;
 
@@ -83,9 +87,9 @@ public:
   link_boards(const link_boards&) = delete;
   link_boards& operator=(const link_boards&) = delete;
 
-  /// A rank comes to the operation; each once. Allocates only for more operations at once, or larger ones, than ever before.
+  /// A rank comes to the operation, with its buffers; each once. Allocates only for more operations at once, or larger ones, than ever before.
   place enter(epoch_t epoch, std::uint64_t fingerprint, rank_t rank, const part_links& shape,
-              const std::shared_ptr<operation_parts>& parts);
+              const std::shared_ptr<operation_parts>& parts, const peer_memory& buffers = {});
   /// It touches nothing of the board any more.
   void leave(link_board& board);
   /// The operation failed, and no rank will enter any more.

@@ -193,12 +193,15 @@ void part_performer::list_piece_lanes() {
 
 rank_t part_performer::begin(link_boards& boards, epoch_t epoch, std::uint64_t fingerprint,
                              const std::shared_ptr<operation_parts>& mine) {
-  const link_boards::place place = boards.enter(epoch, fingerprint, rank_, links_, mine);
+  const memory_map& own = what_->memory;
+  const link_boards::place place =
+      boards.enter(epoch, fingerprint, rank_, links_, mine, {own.input, own.output, own.factor});
   if (place.board == nullptr) return place.unlike;
   boards_ = &boards;
   board_ = place.board;
   for (rank_t r = 0; r < links_.ranks(); ++r) views_[static_cast<std::size_t>(r)] = board_->view(r, links_);
   restart();
+  lanes_.share(board_->buffers());
   return -1;
 }
 
