@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "engine/planning/hccl_selection.hpp"
+#include "engine/planning/nccl_loops.hpp"
 #include "engine/planning/nccl_selection.hpp"
 #include "engine/planning/plan_choice.hpp"
 
@@ -65,34 +66,43 @@ selected_way as_hccl(const engine_options& options, const planning_task& task, c
 
 /// Only messages by Simple are cut over channels here; so where LL or LL128 cannot be, which only the planner finds out, there are as many as
 /// NCCL gives Simple. A tree's two halves are two of NCCL's channels, and one of ours. Of what a switch reduces they are not modelled: the
-/// cost model's.
-void take_channels(selected_way& way, const nccl_choice& chosen, const nccl_row& taken) {
+/// cost model's. Likewise slices: no longer ones than NCCL's.
+void take_cut(selected_way& way, const nccl_case& of, const nccl_choice& chosen, const nccl_row& taken) {
   const nccl_row* by_simple = chosen.find(taken.algorithm, message_protocol::simple);
   if (by_simple == nullptr || by_simple->channels == 0) return;
   const bool pairs = taken.algorithm == nccl_algorithm::tree;
   way.channels = pairs ? (by_simple->channels + 1) / 2 : by_simple->channels;
-  way.path.push_back(std::string{taken.how == message_protocol::simple ? "" : "if by simple: "} +
-                     std::to_string(by_simple->channels) + " of " + std::to_string(chosen.channels) + " channels, " +
-                     by_simple->why_channels + (pairs ? "; a tree's two halves are one here" : ""));
+  const std::string if_so = taken.how == message_protocol::simple ? "" : "if by simple: ";
+  way.path.push_back(if_so + std::to_string(by_simple->channels) + " of " + std::to_string(chosen.channels) +
+                     " channels, " + by_simple->why_channels + (pairs ? "; a tree's two halves are one here" : ""));
+  if (const auto loops = loops_of(of, *by_simple)) {
+    way.path.push_back(if_so + loops_text(*loops, by_simple->channels));
+    way.chunk_bytes = static_cast<std::size_t>(loops->chunk) / static_cast<std::size_t>(loops->slices);
+  }
 }
 
 /// The fastest that somebody performs here.
 selected_way as_nccl(const engine_options& options, const planning_task& task, const why_not_performed_by& why_not) {
   selected_way way;
   way.by = who_selects("nccl");
-  const nccl_choice chosen = select_as_nccl({.places = task.placement,
-                                             .what = task.what.what,
-                                             .bytes = all_bytes(task),
-                                             .type = task.what.type,
-                                             .op = task.what.reduction.kind,
-                                             .machine = options.nccl,
-                                             .tree = {}});
+  const nccl_case of{.places = task.placement,
+                     .what = task.what.what,
+                     .bytes = all_bytes(task),
+                     .type = task.what.type,
+                     .op = task.what.reduction.kind,
+                     .machine = options.nccl,
+                     .tree = {}};
+  const nccl_choice chosen = select_as_nccl(of);
   if (task.what.what == collective::all_to_all) {
     const std::string why = why_not("grouped", task);
     if (why.empty()) way.choreography = "grouped";
     way.path.push_back(
         "NCCL has no " + name_of_form(task.what) + ", but groups of sends and receives, " +
         (why.empty() ? "performed by grouped" : "which are skipped: grouped: " + why + "; the cost model chooses"));
+    const std::uint64_t block = task.largest_block() * size_of(task.what.type);
+    if (why.empty() && task.what.uniform && block > 0 && task.ranks() > 1 &&
+        options.nccl.version == nccl_version::v2_19)
+      way.path.push_back("NCCL's pieces: " + p2p_text(p2p_of(of, block)));
     return way;
   }
   if (chosen.rows.empty() || !task.what.uniform) {
@@ -108,7 +118,9 @@ selected_way as_nccl(const engine_options& options, const planning_task& task, c
       way.choreography = row.choreography;
       way.protocol = row.how;
       way.path.push_back(who + ", performed by " + way.choreography);
-      take_channels(way, chosen, row);
+      if (const auto loops = row.how == message_protocol::simple ? std::nullopt : loops_of(of, row))
+        way.path.push_back(loops_text(*loops, row.channels));
+      take_cut(way, of, chosen, row);
       return way;
     }
     const std::string skipped = who + " is skipped: " + row.choreography + ": " + why;

@@ -14,6 +14,7 @@
 
 #include "actors/ports/link/ucx/ucx_transport.hpp"
 #include "engine/config/configuration.hpp"
+#include "engine/planning/plan_choice.hpp"
 #include "engine/planning/tuning.hpp"
 #include "memory/error.hpp"
 #include "memory/spelling.hpp"
@@ -192,6 +193,35 @@ std::optional<unmapped_buffers> buffers_of(planner& by, const call& what, const 
   return all;
 }
 
+std::optional<cut_cells> cells_of(planner& by, const call& what, const layout& placement,
+                                  const std::vector<std::size_t>* counts) {
+  const std::shared_ptr<const plan> how = by.plan_for(what, placement, counts);
+  if (how == nullptr || how->mailbox() == nullptr || how->notes == nullptr) return {};
+  const std::size_t block = counts == nullptr || counts->empty() ? what.count : *std::ranges::max_element(*counts);
+  const std::size_t cell = largest_part(block, static_cast<std::size_t>(std::max(1, how->notes->parts)));
+  if (cell == 0) return {};
+  const cutting cut = how->cut();
+  const std::size_t of_channel = largest_part(cell, static_cast<std::size_t>(cut.channels));
+  const std::size_t element = size_of(how->work_type);
+  return cut_cells{cell * element, cut.channels, cut.slices, cut.slices_per_step,
+                   largest_part(of_channel, static_cast<std::size_t>(cut.slices)) * element};
+}
+
+std::string cells_text(const cut_cells& c) {
+  const auto told = [](std::size_t bytes) { return bytes_text(bytes) + (bytes % 1024 == 0 ? "" : " bytes"); };
+  return "  a cell has " + told(c.cell) + ", in each of " + plural(static_cast<std::size_t>(c.channels), "channel") +
+         " " + plural(static_cast<std::size_t>(c.slices), "slice") + " of at most " + told(c.slice) +
+         (c.slices_per_step > 1 ? ", " + std::to_string(c.slices_per_step) + " a step" : "") + '\n';
+}
+
+nlohmann::ordered_json cells_json(const cut_cells& c) {
+  return {{"bytes", c.cell},
+          {"channels", c.channels},
+          {"slices", c.slices},
+          {"slices_per_step", c.slices_per_step},
+          {"slice_bytes", c.slice}};
+}
+
 }  // namespace
 
 explanation explain(planner& by, const call& what, const layout& placement, const std::vector<std::size_t>* counts) {
@@ -204,6 +234,7 @@ explanation explain(planner& by, const call& what, const layout& placement, cons
                 told(by.machine(), placement),
                 by.offload_of(what, placement, counts),
                 {},
+                {},
                 {}};
   e.bytes = bus_bytes(what.what, placement.size(), what.count * size_of(what.type));
   if (const int of_host = ranks_of_each_host(placement);
@@ -211,6 +242,7 @@ explanation explain(planner& by, const call& what, const layout& placement, cons
     e.tiers = by.tiers_of(what, placement, of_host);
   const bool chosen = std::ranges::any_of(e.candidates, [](const candidate& c) { return c.chosen; });
   if (chosen && !placement.homes.empty()) e.unmapped = buffers_of(by, what, placement, counts);
+  if (chosen) e.cells = cells_of(by, what, placement, counts);
   return e;
 }
 
@@ -495,6 +527,7 @@ std::string to_text(const explanation& e) {
               ? "\nnone can perform it\n"
               : (in_tiers ? "else " : "\n* ") + chosen->choreography + " performs it (" + chosen->protocol +
                     (chosen->agreement.empty() ? "" : ", agreement " + chosen->agreement) + ")\n";
+  if (e.cells) text += cells_text(*e.cells);
   if (e.tiers && !in_tiers) text += tiers_text(*e.tiers);
   text += offload_text(e.offload, e.placement);
   if (best != nullptr && chosen != e.candidates.end() && chosen->measured_seconds)
@@ -532,6 +565,7 @@ std::string to_json(const explanation& e, int indent) {
     o["candidates"].push_back(to_json_object(e, c));
   }
   if (e.tiers) o["tiers"] = tiers_json(*e.tiers);
+  if (e.cells) o["cells"] = cells_json(*e.cells);
   o["offload"] = offload_json(e.offload);
   if (const candidate* best = best_measured(e))
     o["best_measured"] = {{"choreography", best->choreography}, {"protocol", best->protocol}};

@@ -23,6 +23,15 @@ struct unmapped_buffers {
   bool alone = false;  ///< each rank writes its own output
 };
 
+/// How the one that performs a call by mailbox cuts its blocks.
+struct cut_cells {
+  std::size_t cell = 0;  ///< bytes of a choreography's longest cell, …
+  int channels = 1;      ///< … which is divided among these …
+  int slices = 1;        ///< … and in each of these into so many
+  int slices_per_step = 1;
+  std::size_t slice = 0;  ///< bytes of the longest
+};
+
 struct explanation {
   call what;
   layout placement;
@@ -35,6 +44,7 @@ struct explanation {
   /// Of several hosts with several ranks each; it is performed so where that is chosen(), whatever the candidates say.
   std::optional<tiers_prospect> tiers;
   std::optional<unmapped_buffers> unmapped;  ///< by the direct port between processes
+  std::optional<cut_cells> cells;            ///< by mailbox, where there is anything to cut
   bool measured = false;                     ///< show what was measured, too
   std::string stages = "measured";    ///< engine.stages: how data that others do not map gets to them within a host
   std::string transport = "sockets";  ///< what carries data between hosts, as name_of_transport() says
@@ -65,7 +75,7 @@ std::string to_text(const explanation& e);
 /// {"collective", "ranks", "layout", "ways" of processes: [{"reach": "process", "segment" or "network", "groups": [[ranks]]}], "unmapped" (within hosts, what others do not map: "stages", "system", "measured" or "frames"), "buffers" (by the direct port between processes: {"input", "output": {"bytes" that others read or write, "longest_staged", "form": "bcopy", "zcopy", "measured", or of an output "own"}}), "between_hosts": name_of_transport(), "count" (v-forms: "counts"), "type", "op", "determinism", "in_place", "bytes", "path" (of another planner than the cost model), "costs", "chosen": name or null, "protocol",
 /// "candidates": [{"choreography", "protocol", "eligible", "chosen", "channels", "slices", "slices_per_step", "predicted_us", "algbw", "busbw", "measured_us" if
 /// measured, "rank_order_fold", "why_rejected"}], "tiers" of several hosts: {"chosen", "predicted_us", "stages": [{"stage", "choreography", "protocol",
-/// "predicted_us"}], "why_not"}, "best_measured": {"choreography", "protocol"} if measured}.
+/// "predicted_us"}], "why_not"}, "cells" (by mailbox: {"bytes" of the longest, "channels", "slices", "slices_per_step", "slice_bytes" at most}), "best_measured": {"choreography", "protocol"} if measured}.
 /// Bandwidths in GB/s (10⁹); numbers of rejected candidates and bandwidths of calls without bytes are null.
 std::string to_json(const explanation& e, int indent = 2);
 
