@@ -301,6 +301,7 @@ std::shared_ptr<const assignment> prepare_pair(operation& op) {
   result->epoch = op.epoch;
   result->peer = op.peer;
   result->sending = op.sending;
+  result->channel = op.pair_channel;
   result->fingerprint = fingerprint(op.what, op.epoch);
   result->code = std::move(code);
   result->type = op.what.type;

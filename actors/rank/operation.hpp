@@ -47,6 +47,7 @@ struct operation {
   rank_t peer = -1;  ///< the other rank of a send or receive; −1 for collectives
   bool sending = false;
   int tag = 0;                        ///< of a send or receive
+  int pair_channel = 0;               ///< by mailbox, of a send or receive: the same at both ends
   sent_when sent = sent_when::taken;  ///< of a send on the board: when it is over
   call what;
   const void* input = nullptr;

@@ -13,7 +13,8 @@
 //
 // A short *blocking* send is over when it lies on the board (agreement_time::eager): it is *left*. The receiver takes it when it comes, also after the sender has left the communicator. If it never comes or refuses it, only the receiver hears of that.
 //
-// By mailbox their chunks go through the rank's first channel. Where the ranks share memory those without a tag go over the pair
+// By mailbox their chunks go through one of the rank's channels, the same for all messages from one rank to another, since those of a tag are matched in
+// order. Where the ranks share memory those without a tag go over the pair
 // board, which has one row of slots for each pair and direction: then a caller
 // that waits looks at its end itself (the inline calls, and those of a group while somebody drives it: watch()), and every other end is told when
 // something has changed (look_again()); but a caller that sleeps on the slot board is woken there, without a word.

@@ -345,10 +345,11 @@ void rank_state::launch_on_nic(operation& op, rank_outbox& out) {
 }
 
 void rank_state::start_pair(std::shared_ptr<const assignment> what) {
-  channel_port port{*this, 0, *speaking_};
+  const int channel = what->channel % options_.channels;
+  channel_port port{*this, channel, *speaking_};
   if (const failure_ptr why = speaking_->obstacle(*what->code))
     return port.failed({what->epoch, what->peer, what->sending}, why);
-  channels_.front().start(std::move(what), port);
+  channels_[static_cast<std::size_t>(channel)].start(std::move(what), port);
 }
 
 // -- a blocking operation on the boards -----------------------------------------------------------------------------------

@@ -4,13 +4,13 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <forward_list>
 #include <functional>
 #include <optional>
 #include <span>
 
 #include "engine/world/communicator_state.hpp"
 #include "memory/error.hpp"
+#include "protocols/choreographies/peer_order.hpp"
 
 namespace troupe {
 
@@ -111,6 +111,8 @@ void communicator_state::prepare_checked(actors::operation& op, rank_t rank, cal
     op.peer = what.peer;
     op.sending = what.sending;
     op.tag = what.options.tag;
+    if (meeting != nullptr)
+      op.pair_channel = op.sending ? meeting->channel_between(rank, op.peer) : meeting->channel_between(op.peer, rank);
     // Of one that somebody waits for; others can be cancelled until they are received.
     if (what.sending && waits == caller_waits::yes)
       op.sent = when_sent(op.what.count * size_of(op.what.type), what.options.agreement);
@@ -475,15 +477,6 @@ void group::refuse(const std::shared_ptr<communicator::impl>& member, const call
   refuse_as(made->op, member->rank, what, [&] { add({made, &made->caller}, member); });
 }
 
-request group::add(const std::shared_ptr<request::state>& what, std::shared_ptr<const void> member) {
-  if (requests_.empty()) requests_.reserve(8);
-  request r{what};
-  requests_.push_back(r);
-  what->member = std::move(member);
-  what->to_launch = {what, what->what};  // a circle until the group launches it, or gives it up
-  return r;
-}
-
 void request::state::begin(actors::operation_ptr op) {
   if (of->record) [[unlikely]]
     note_begin();
@@ -556,90 +549,6 @@ request communicator::outcome_async(std::error_code mine, operation_outcome& tol
 
 request communicator::outcome_async(group& in, std::error_code mine, operation_outcome& told, call_options options) {
   return join(in, ask_outcome(ended_call::unnamed, mine, size(), told, std::move(options)));
-}
-
-// -- group ------------------------------------------------------------------------------------------------------------
-
-/// The doors of the engines that requests belong to, each held open once if it is not closed. Nearly always it is one engine; then
-/// nothing is allocated.
-class TROUPE_INTERNAL group::open_doors {
-public:
-  explicit open_doors(std::span<const request> requests) {
-    for (const request& r : requests) admit(*r.state_);
-  }
-  /// Its engine's door is held open.
-  bool admit(const request::state& which) {
-    const door* its = find(*which.of->core);
-    if (its == nullptr) its = !first_ ? &first_.emplace(which) : &more_.emplace_front(which);
-    return static_cast<bool>(its->inside);
-  }
-
-private:
-  struct door {
-    explicit door(const request::state& through)
-        : core(through.of->core), inside(core->door, static_cast<std::size_t>(through.rank)) {}
-    const std::shared_ptr<engine_core> core;  ///< the last of the requests may go before the pass does
-    const gate::pass inside;
-  };
-  const door* find(const engine_core& core) const {
-    if (first_ && first_->core.get() == &core) return &*first_;
-    const auto at = std::find_if(more_.begin(), more_.end(), [&](const door& d) { return d.core.get() == &core; });
-    return at != more_.end() ? &*at : nullptr;
-  }
-  std::optional<door> first_;
-  std::forward_list<door> more_;
-};
-
-group::~group() {
-  if (actors::no_waiting::here()) {
-    // The callers' buffers may go with the group, so nothing may begin that nobody waits for.
-    for (; launched_ < requests_.size(); ++launched_) requests_[launched_].state_->give_up();
-    return;
-  }
-  launch();
-  for (request& r : requests_) static_cast<void>(r.try_wait());
-}
-
-void group::launch() {
-  if (launched_ == requests_.size()) return;
-  open_doors inside{std::span(requests_).subspan(launched_)};  // until `together` ends, which begins what is queued
-  const actors::rank_cell::gathering together;                 // all are queued before the first begins
-  launch_all(inside);
-}
-
-void group::launch_all(open_doors& inside) {
-  while (launched_ < requests_.size()) {
-    const std::size_t at = launched_;  // a callback may add to the group
-    request::state& mine = *requests_[at].state_;
-    const bool open = inside.admit(mine);  // may throw
-    ++launched_;
-    mine.launch(open);
-    if (open && mine.cancel_wanted.load()) request::state::end_cancelled(requests_[at].state_);  // before, or just now
-  }
-}
-
-void group::wait() {
-  actors::runtime::check_may_wait();
-  actors::rank_cell* late = nullptr;  // as long as a request of it is held
-  if (launched_ < requests_.size()) {
-    open_doors inside{std::span(requests_).subspan(launched_)};
-    actors::rank_cell::gathering together;
-    launch_all(inside);
-    late = together.drive();
-  }
-  std::vector<request> requests;
-  requests.swap(requests_);  // a callback may add to the group
-  launched_ = 0;
-  bool failed = false;
-  const auto begun = late != nullptr ? std::chrono::steady_clock::now() : std::chrono::steady_clock::time_point{};
-  std::size_t bytes = 0;  // that were to be copied
-  for (request& r : requests) {
-    if (late != nullptr && !r.done()) bytes += r.state_->what->what.count * size_of(r.state_->what->what.type);
-    failed = r.try_wait() != std::error_code{} || failed;
-  }
-  if (late != nullptr) late->waited_for_group(std::chrono::steady_clock::now() - begun, bytes);
-  if (!failed) return;
-  for (request& r : requests) r.wait();  // all are done: throws the first failure
 }
 
 }  // namespace troupe

@@ -366,7 +366,8 @@ private:
   std::shared_ptr<impl> impl_;
 };
 
-/// Operations that are launched together. Operations may belong to different communicators and ranks; one thread that drives
+/// Operations that are launched together, in one turn of each rank, whose collectives are all queued before the first of them begins. They begin in the order of adding, but for sends and receives with different peers
+/// where `planner = nccl` has an order of peers (docs/config.md). Operations may belong to different communicators and ranks; one thread that drives
 /// several ranks must use a group (or _async), because each rank's operation waits for the others'.
 class TROUPE_API group {
 public:
@@ -388,6 +389,7 @@ private:
   request add(const std::shared_ptr<request::state>& what, std::shared_ptr<const void> member);
   [[noreturn]] void refuse(const std::shared_ptr<communicator::impl>& member, const call_description& what);
   class open_doors;
+  class launch_order;
   void launch_all(open_doors& inside);
   std::vector<request> requests_;
   std::size_t launched_ = 0;  ///< of them, from the first

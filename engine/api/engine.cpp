@@ -19,6 +19,7 @@
 #include "engine/world/join.hpp"
 #include "memory/error.hpp"
 #include "memory/exception_text.hpp"
+#include "protocols/choreographies/peer_order.hpp"
 #include "protocols/chunk.hpp"
 #include "topology/layout/placement.hpp"
 #include "topology/reach.hpp"
@@ -237,6 +238,7 @@ std::shared_ptr<communicator_state> engine_core::found(std::string name, layout 
   s->name = std::move(name);
   s->ranks = placement.size();
   s->placement = std::move(placement);
+  if (options.planner == "nccl") s->meeting = std::make_shared<choreographies::peer_order>(s->placement);
   s->machine_ranks = machine_ranks;
   s->record = std::move(record);
   s->run = std::move(run);

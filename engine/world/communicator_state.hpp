@@ -31,6 +31,9 @@ namespace troupe {
 
 struct communicator_state;
 class lasting_memory;
+namespace choreographies {
+class peer_order;
+}
 
 /// The inside of an engine; communicators and requests keep it alive, the engine closes it.
 struct engine_core : std::enable_shared_from_this<engine_core> {
@@ -113,6 +116,8 @@ struct communicator_state : std::enable_shared_from_this<communicator_state> {
   std::string name;
   int ranks = 0;
   layout placement;
+  /// With `planner = nccl`: of a group's sends and receives, and of their channels. Else null: in the order of adding, by the first channel.
+  std::shared_ptr<const choreographies::peer_order> meeting;
   std::vector<int> machine_ranks;
   std::shared_ptr<actors::run_threads> run;
   std::unique_ptr<caller[]> callers;  ///< by rank

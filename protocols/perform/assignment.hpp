@@ -36,6 +36,7 @@ struct assignment {
   epoch_t epoch = 0;
   rank_t peer = -1;      ///< the other rank of a send or receive; −1 for collectives
   bool sending = false;  ///< send or receive: which
+  int channel = 0;       ///< of a send or receive, which has one; it wraps round
   std::uint64_t fingerprint = 0;
   std::shared_ptr<const program> code;
   memory_map memory;

@@ -3,7 +3,17 @@
 
 #include <doctest/doctest.h>
 
+#include <filesystem>
+#include <map>
+#include <random>
+#include <string>
+#include <utility>
+
+#include <unistd.h>
+
+#include "engine/tools/replay/replay.hpp"
 #include "tests/engine/jobs.hpp"
+#include "tests/seed.hpp"
 
 using namespace engine_tests;
 
@@ -133,4 +143,127 @@ TEST_CASE("wrong arguments are refused when they are added, and what is added be
   comms[1].all_reduce_async(together, y);
   CHECK_THROWS_AS(together.wait(), troupe::error);
   CHECK(y[0] == 2);
+}
+
+namespace group_order {
+
+troupe::engine_options as_nccl(const std::string& layout) {
+  troupe::engine_options o;
+  o.environment = false;
+  o.planner = "nccl";
+  o.layout = layout;
+  return o;
+}
+
+/// What rank 0 begins in a group to whose peers it sends, and receives from them, from the last to the first.
+std::string begun_by_rank_0(troupe::engine_options options) {
+  const auto folder = std::filesystem::temp_directory_path() / ("troupe_group_order_" + std::to_string(::getpid()));
+  std::filesystem::create_directories(folder);
+  options.record = folder / "run.goal";
+  {
+    troupe::engine engine{options};
+    engine.run(8, [](communicator& comm) {
+      const int me = comm.rank();
+      std::array<int, 8> in{}, out{};
+      troupe::group together;
+      for (int peer = 8; peer-- > 0;) {
+        if (peer == me) continue;
+        const auto of = static_cast<std::size_t>(peer);
+        out[of] = 10 * me + peer;
+        comm.send_async(together, std::span(&out[of], 1), peer);
+        comm.recv_async(together, std::span(&in[of], 1), peer);
+      }
+      together.wait();
+      for (int peer = 0; peer < 8; ++peer)
+        if (peer != me) CHECK(in[static_cast<std::size_t>(peer)] == 10 * peer + me);
+    });
+  }
+  std::string text;
+  // The one file of it: the second of a process has another name.
+  const auto written = std::filesystem::directory_iterator(folder)->path().string();
+  const troupe::application made = troupe::load_application({written});
+  for (const troupe::replay_operation& o : made.ranks[0].operations)
+    if (o.what == troupe::replay_operation::kind::send) text += " >" + std::to_string(o.peer);
+    else if (o.what == troupe::replay_operation::kind::recv) text += " <" + std::to_string(o.peer);
+  std::filesystem::remove_all(folder);
+  return text;
+}
+
+}  // namespace group_order
+
+TEST_CASE("planner nccl: sends and receives of a group begin in NCCL's order of peers, receive before send") {
+  // Servers at the distances 0, 2, 1, -1: to the one so far ahead, from the one as far behind.
+  CHECK(group_order::begun_by_rank_0(group_order::as_nccl("4x2")) == " <1 >1 <4 >4 <5 >5 <6 >2 <7 >3 <2 >6 <3 >7");
+  CHECK(group_order::begun_by_rank_0(group_order::as_nccl("")) == " <7 >1 <6 >2 <5 >3 <4 >4 <3 >5 <2 >6 <1 >7");
+  troupe::engine_options model;
+  model.environment = false;
+  CHECK(group_order::begun_by_rank_0(model) == " >7 <7 >6 <6 >5 <5 >4 <4 >3 <3 >2 <2 >1 <1");
+}
+
+TEST_CASE("planner nccl: sends go over the channels of their distance, which spread them over the NIC's ports") {
+  for (const char* planner : {"nccl", "model"}) {
+    troupe::engine_options o = group_order::as_nccl("4x2");
+    o.planner = planner;
+    o.nic_ports = 4;
+    o.trace_routes = true;
+    troupe::engine engine{o};
+    auto comms = engine.communicators(8);
+    std::array<int, 8> in{}, out{};
+    troupe::group together;
+    for (std::size_t peer = 2; peer < 8; peer += 2) {
+      comms[0].send_async(together, std::span(&out[peer], 1), static_cast<int>(peer));
+      comms[peer].recv_async(together, std::span(&in[peer], 1), 0);
+    }
+    together.wait();
+    std::map<std::string, std::uint64_t> sent;
+    for (const troupe::element_traffic& of : engine.traffic())
+      if (of.element.starts_with("nic 0:")) sent[of.element] += of.messages;
+    if (o.planner == "nccl")
+      CHECK(sent == std::map<std::string, std::uint64_t>{{"nic 0:1", 1}, {"nic 0:2", 1}, {"nic 0:3", 1}});
+    else CHECK(sent == std::map<std::string, std::uint64_t>{{"nic 0:0", 3}});
+  }
+}
+
+TEST_CASE("planner nccl: whatever a group's order, messages of one tag come in the order of their sends") {
+  std::mt19937_64 random(seed());
+  for (const char* layout : {"", "2x2", "4x1"})
+    for (int round = 0; round < 20; ++round) {
+      troupe::engine engine{group_order::as_nccl(layout)};
+      auto comms = engine.communicators(4);
+      struct message {
+        int from, to, tag, number = 0, got = -1;
+      };
+      std::vector<message> all(24);
+      std::map<std::array<int, 3>, int> count;
+      for (message& m : all) {
+        m.from = static_cast<int>(random() % 4),
+        m.to = static_cast<int>((static_cast<unsigned>(m.from) + 1 + random() % 3) % 4);
+        m.tag = static_cast<int>(random() % 2);
+        m.number = count[{m.from, m.to, m.tag}]++;
+      }
+      troupe::group together;
+      const auto rank = [&](int r) -> communicator& { return comms[static_cast<std::size_t>(r)]; };
+      for (message& m : all) rank(m.to).recv_async(together, std::span(&m.got, 1), m.from, call_options{.tag = m.tag});
+      std::vector<std::array<int, 2>> swapped(8);
+      std::vector<std::vector<int>> sums(8, std::vector<int>(3, 1));
+      for (std::size_t i = 0; i < all.size(); ++i) {
+        message& m = all[i];
+        rank(m.from).send_async(together, std::span(&m.number, 1), m.to, call_options{.tag = m.tag});
+        if (i % 12 != 5) continue;
+        // Between them what keeps its place: a send_recv of each rank, and a collective.
+        for (int r = 0; r < 4; ++r) {
+          const auto place = static_cast<std::size_t>(i < 12 ? r : r + 4);
+          auto& [mine, other] = swapped[place];
+          mine = r;
+          rank(r).send_recv_async(together, std::span(&mine, 1), (r + 1) % 4, std::span(&other, 1), (r + 3) % 4,
+                                  call_options{.tag = 7});
+          rank(r).all_reduce_async(together, sums[place]);
+        }
+        together.launch();
+      }
+      together.wait();
+      for (const message& m : all) CHECK(m.got == m.number);
+      for (std::size_t r = 0; r < 8; ++r) CHECK(swapped[r][1] == static_cast<int>((r + 3) % 4));
+      for (const auto& one : sums) CHECK(one == std::vector<int>(3, 4));
+    }
 }

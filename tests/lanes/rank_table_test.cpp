@@ -110,6 +110,34 @@ TEST_CASE("one thread performs for all ranks at once") {
   }
 }
 
+TEST_CASE("what a group has for a rank is queued in one turn, begins when all of it is there, and ends in that turn") {
+  house o(2);
+  const auto how = sum_plan(2, 1);
+  constexpr std::size_t many = 8;
+  std::array<std::array<std::int32_t, many>, 2> in{}, out{};
+  std::vector<completion_ptr> all;
+  {
+    rank_cell::gathering together;
+    for (std::size_t i = 0; i < many; ++i)
+      for (rank_t r = 0; r < 2; ++r) {
+        const auto of = static_cast<std::size_t>(r);
+        in[of][i] = static_cast<std::int32_t>(i) + 1;
+        all.push_back(start(o.table(), r, how, &in[of][i], &out[of][i]));
+        CHECK_FALSE(o.table().at(r).try_turn());  // the group has it, from its first operation on
+        CHECK(o.table().at(r).inbox_empty());     // so nothing is left there to be told of
+      }
+    for (const auto& one : all) CHECK_FALSE(one->done());
+    together.drive();
+    for (const auto& one : all) CHECK(one->done());
+    for (rank_t r = 0; r < 2; ++r) {
+      REQUIRE(o.table().at(r).try_turn());
+      o.table().at(r).end_turn();
+    }
+  }
+  for (std::size_t i = 0; i < many; ++i) CHECK(out[0][i] == 2 * (static_cast<std::int32_t>(i) + 1));
+  CHECK(out[1] == out[0]);
+}
+
 TEST_CASE("a deadline ends it on every rank, also on one that comes later; the next one succeeds") {
   house o(2);
   const auto how = sum_plan(2, 1);

@@ -169,15 +169,17 @@ void channel_state::active::let_go() {
 
 void channel_state::start(std::shared_ptr<const assignment> what, channel_outbox& out) {
   const operation_key key{what->epoch, what->peer, what->sending};
+  const int channel =
+      what->peer >= 0 ? 0 : channel_;  // the only one of a send's or receive's program, which any channel performs
   if (!spare_.empty()) {
-    spare_.mapped().begin(std::move(what), channel_);
+    spare_.mapped().begin(std::move(what), channel);
     spare_.key() = key;
     auto added = active_.insert(std::move(spare_));
     if (added.inserted) return advance(added.position, out);
     spare_ = std::move(added.node);
     return spare_.mapped().let_go();
   }
-  performer lanes{*what->code, channel_, what->memory, what->type, what->reduction, what->any_order};
+  performer lanes{*what->code, channel, what->memory, what->type, what->reduction, what->any_order};
   const auto [at, fresh] = active_.try_emplace(key, active{std::move(what), std::move(lanes), {}, {}, 0, false});
   if (fresh) advance(at, out);
 }
