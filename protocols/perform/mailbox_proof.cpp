@@ -68,7 +68,7 @@ private:
     std::span<const instruction> code;
     std::size_t next = 0;
     clock_pool::handle known = -1;              ///< of others
-    std::map<std::size_t, moment> performed{};  ///< steps that others wait for, by index
+    std::map<std::size_t, moment> performed{};  ///< steps that others wait for, or that tell of an arrival, by index
     const char* lacks = "";
     ticks now() const { return static_cast<ticks>(next + 1); }
   };
@@ -154,14 +154,23 @@ private:
           throw difference{"waits for a step that does not exist"};
         awaited.performed[static_cast<std::size_t>(i.after_index)] = {};
       }
+    for (rank_t r = 0; r < what_.notes.ranks; ++r)
+      for (const arrival& a : code_of(r).arrivals)
+        if (lane* const its = lane_at(r, a.lane); its != nullptr)
+          its->performed[static_cast<std::size_t>(a.index)] = {};
   }
 
   lane& other_lane(const lane& me, std::int32_t number) {
+    lane* const found = lane_at(me.rank, number);
+    if (found == nullptr) throw difference{"waits for a lane that does not exist"};
+    return *found;
+  }
+  /// Null: it has no step.
+  lane* lane_at(rank_t rank, std::int32_t number) {
     const int lanes = programs_.front()->lanes_per_channel;
     const std::int32_t at =
-        number < 0 || number >= lanes ? -1 : numbers_[static_cast<std::size_t>(me.rank * lanes + number)];
-    if (at < 0) throw difference{"waits for a lane that does not exist"};
-    return lanes_[static_cast<std::size_t>(at)];
+        number < 0 || number >= lanes ? -1 : numbers_[static_cast<std::size_t>(rank * lanes + number)];
+    return at < 0 ? nullptr : &lanes_[static_cast<std::size_t>(at)];
   }
   std::int32_t announcement(rank_t rank, int piece) const {
     return static_cast<std::int32_t>(lanes_.size()) + rank * what_.notes.partitions + piece;
@@ -380,7 +389,7 @@ private:
       const element_span at =
           memory_.span_of(r, buffer_kind::output, begin.offset, elements * what_.shape.element_size);
       for (std::size_t k = 0; k < at.count; ++k)
-        if (!arrives_after(code, piece, touched_[memory_.place(at, k)].write))
+        if (!arrives_after(r, piece, touched_[memory_.place(at, k)].write))
           throw difference{to_string(at, k) + " is written after its piece is said to have arrived"};
     }
     for (std::size_t p = 0; p < code.arrivals_needed.size(); ++p) {
@@ -394,12 +403,19 @@ private:
                          " tell of it"};
     }
   }
-  /// Cells that no step has written are there from the beginning.
-  bool arrives_after(const program& code, std::int32_t piece, const access& written) const {
+  /// Who tells of the piece knows that this was written, by this rank or by another. Cells that no step has written are there from the beginning.
+  bool arrives_after(rank_t rank, std::int32_t piece, const access& written) {
     if (written.time == 0 || static_cast<std::size_t>(written.lane) >= lanes_.size()) return true;
-    const std::int32_t lane = lanes_[static_cast<std::size_t>(written.lane)].number;
-    return std::any_of(code.arrivals.begin(), code.arrivals.end(), [&](const arrival& a) {
-      return a.piece == piece && a.lane == lane && static_cast<ticks>(a.index) + 1 >= written.time;
+    const std::vector<arrival>& all = code_of(rank).arrivals;
+    return std::any_of(all.begin(), all.end(), [&](const arrival& a) {
+      const lane* const its = a.piece == piece ? lane_at(rank, a.lane) : nullptr;
+      if (its == nullptr) return false;
+      const auto told = its->performed.find(static_cast<std::size_t>(a.index));
+      if (told == its->performed.end() || told->second.time == 0) return false;
+      const ticks known = told->second.lane == written.lane
+                              ? told->second.time
+                              : (*pool_)[told->second.known][static_cast<std::size_t>(written.lane)];
+      return known >= written.time;
     });
   }
 

@@ -47,7 +47,7 @@ inline bool touches_l2(const instruction& i) {
   return i.source.buffer == buffer_kind::l2 || i.target.buffer == buffer_kind::l2;
 }
 
-/// Of a partitioned program: the lane's last instruction that brings something of that piece of the output, see arrivals.hpp.
+/// Of a partitioned program: the lane's last instruction that brings something of that piece of the output, or hears that it was brought, see arrivals.hpp.
 struct arrival {
   std::int32_t lane = 0;
   std::int32_t index = 0;  ///< of the instruction

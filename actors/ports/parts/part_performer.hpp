@@ -12,7 +12,7 @@
 //
 // Owner: operation_parts, and so the holder of the rank's turn. begin(), then advance() whenever something may have come, then leave(), also
 // where it was not performed: afterwards nothing here refers to anybody's buffers. Others may still read what this rank has sent, as they may
-// by mailbox: so buffers are the operation's until all ranks have stopped (rank_state.hpp).
+// by mailbox, and, where ranks work on each other's buffers, read and write these: so buffers are the operation's until all ranks have stopped (rank_state.hpp).
 // Made once; repetitions allocate nothing.
 
 #include <cstdint>
