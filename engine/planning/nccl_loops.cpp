@@ -76,16 +76,19 @@ struct nccl_cutting {
   }
 };
 
-/// 2.23: cells are dealt out to channels, each as many as its share of the traffic. Of all ranks' blocks together.
-std::uint64_t part_of_channel(const nccl_case& of, std::uint64_t channels) {
+struct channel_parts {
+  std::uint64_t channels, bytes;  ///< that have a part; of a part, of all ranks' blocks together
+};
+/// 2.23: cells are dealt out to channels, each as many as its share of the traffic.
+channel_parts parts_of_channels(const nccl_case& of, std::uint64_t channels) {
   const auto ranks = static_cast<std::uint64_t>(of.places.size());
   const bool blocks = block_count(of.what, of.places.size()) > 1;
   const std::uint64_t count = blocks ? ceiling(of.bytes, ranks) : of.bytes;
   const std::uint64_t traffic = blocks ? ranks : of.what == collective::all_reduce ? 2 : 1;
   const std::uint64_t cell = ceiling(ceiling(least_traffic, traffic), 16) * 16;
   const std::uint64_t of_channel = std::max(least_traffic, count * traffic / channels);
-  const std::uint64_t cells = std::min(ceiling(count, cell), ceiling(of_channel, cell * traffic));
-  return std::min(cells * cell, count) * (blocks ? ranks : 1);
+  const std::uint64_t cells = ceiling(count, cell), of_one = std::min(cells, ceiling(of_channel, cell * traffic));
+  return {std::min(channels, ceiling(cells, of_one)), std::min(of_one * cell, count) * (blocks ? ranks : 1)};
 }
 
 }  // namespace
@@ -94,10 +97,12 @@ std::optional<nccl_loops> loops_of(const nccl_case& of, const nccl_row& row) {
   if (!row.why_not.empty() || row.channels < 1 || of.bytes == 0) return std::nullopt;
   const auto channels = static_cast<std::uint64_t>(row.channels);
   const bool apart = of.machine.version == nccl_version::v2_23;
-  const nccl_cutting cut{of, row, apart ? 1 : channels, apart ? part_of_channel(of, channels) : of.bytes};
+  const channel_parts parts = apart ? parts_of_channels(of, channels) : channel_parts{channels, of.bytes};
+  const nccl_cutting cut{of, row, apart ? 1 : channels, parts.bytes};
   const bool rooted = has_root(of.what);
   const bool ring = row.algorithm == nccl_algorithm::ring && !rooted;
   nccl_loops made;
+  made.channels = static_cast<int>(parts.channels);
   made.chunks = ring ? of.places.size() : 1;
   made.chunk = cut.chunk();
   made.slices = row.slices;
@@ -114,12 +119,12 @@ namespace {
 std::string told(std::uint64_t bytes) { return bytes_text(bytes) + (bytes % 1024 == 0 ? "" : " bytes"); }
 }  // namespace
 
-std::string loops_text(const nccl_loops& l, int channels) {
+std::string loops_text(const nccl_loops& l) {
   const auto chunks = [&](std::uint64_t bytes) {
     return (l.chunks > 1 ? std::to_string(l.chunks) + " chunks" : std::string{"a chunk"}) + " of " + told(bytes);
   };
-  std::string text = plural(l.loops, "loop") + " of " + plural(static_cast<std::size_t>(channels), "channel") + " x " +
-                     chunks(l.loops > 1 ? l.chunk : l.last_chunk);
+  std::string text = plural(l.loops, "loop") + " of " + plural(static_cast<std::size_t>(l.channels), "channel") +
+                     " x " + chunks(l.loops > 1 ? l.chunk : l.last_chunk);
   if (l.slices > 1) text += ", each of " + std::to_string(l.slices) + " slices";
   if (l.loops > 1 && l.last_chunk < l.chunk) text += "; in the last loop of " + told(l.last_chunk);
   if (l.loops == 1 && l.last_chunk < l.chunk) text += "; a chunk has at most " + told(l.chunk);

@@ -16,6 +16,7 @@ namespace troupe {
 
 struct nccl_loops {
   std::uint64_t loops = 0;
+  int channels = 1;              ///< that have a part: of a short call of 2.23 fewer than there are
   int chunks = 1;                ///< of a loop, in each channel: of rings one for every rank (nchunksPerLoop)
   std::uint64_t chunk = 0;       ///< bytes, of all loops but the last …
   std::uint64_t last_chunk = 0;  ///< … and of that, before it is rounded up to whole threads
@@ -25,7 +26,7 @@ struct nccl_loops {
 /// nullopt: NCCL would not take it, or how many channels it has is not modelled (row.channels is 0).
 std::optional<nccl_loops> loops_of(const nccl_case& of, const nccl_row& row);
 /// "1 loop of 24 channels x 16 chunks of 43.7K, each of 2 slices".
-std::string loops_text(const nccl_loops& loops, int channels);
+std::string loops_text(const nccl_loops& loops);
 
 /// Of a send, or receive, in a group: pieces, each by another of the channels that a pair of ranks has.
 struct nccl_p2p {

@@ -76,7 +76,7 @@ void take_cut(selected_way& way, const nccl_case& of, const nccl_choice& chosen,
   way.path.push_back(if_so + std::to_string(by_simple->channels) + " of " + std::to_string(chosen.channels) +
                      " channels, " + by_simple->why_channels + (pairs ? "; a tree's two halves are one here" : ""));
   if (const auto loops = loops_of(of, *by_simple)) {
-    way.path.push_back(if_so + loops_text(*loops, by_simple->channels));
+    way.path.push_back(if_so + loops_text(*loops));
     way.chunk_bytes = static_cast<std::size_t>(loops->chunk) / static_cast<std::size_t>(loops->slices);
   }
 }
@@ -119,7 +119,7 @@ selected_way as_nccl(const engine_options& options, const planning_task& task, c
       way.protocol = row.how;
       way.path.push_back(who + ", performed by " + way.choreography);
       if (const auto loops = row.how == message_protocol::simple ? std::nullopt : loops_of(of, row))
-        way.path.push_back(loops_text(*loops, row.channels));
+        way.path.push_back(loops_text(*loops));
       take_cut(way, of, chosen, row);
       return way;
     }
