@@ -166,9 +166,8 @@ std::string plan_choice::why_not_in_pieces(const contender& c, const planning_ta
     return "its ranks read or write each other's memory, which parts do where all of them are in one process";
   // What is only copied goes from buffer to buffer anyway, and need not wait for other ranks' parts.
   if (!is_reduction(task.what.what))
-    return "its ranks read or write each other's memory when a part is ready at all of them, which pays where parts "
-           "are "
-           "summed up";
+    return "its ranks read or write each other's memory when a part is ready at all of them, which pays where "
+           "parts are summed up";
   // What a rank hears before it reads has to come from those whose memory that is. Copies of a lane do not meet: what holds of one piece does of all.
   score_key one = key_of_pieces(c, task);
   one.pieces = 1;

@@ -265,6 +265,10 @@ TEST_CASE("direct: what a rank does of another's part it takes from the end") {
   REQUIRE(waits.performs.advance() == board_performer::status::waiting);
   REQUIRE(works.performs.advance() == board_performer::status::performed);
   REQUIRE(waits.performs.advance() == board_performer::status::performed);
+  if (usable_cores() < 2) {  // one core's are all parts, one after the other
+    CHECK(std::is_sorted(order.begins.begin(), order.begins.end()));
+    return;
+  }
   // In its own part it goes forwards, and only that one is done first.
   const auto other = std::ranges::find_if(order.begins, [&](std::size_t begin) { return begin < half; });
   CHECK(std::is_sorted(order.begins.begin(), other));

@@ -208,8 +208,8 @@ bool direct_performer::is_over() const { return meeting_place().over.load(std::m
 
 direct_performer::status direct_performer::leave() {
   all_finished_ = sequence_;
-  // The same at all ranks, so that all change together; those that have found nothing to do, too.
-  if (stores_.asked != nullptr)
+  // The same at all ranks that see the end, so that they change together; those that have found nothing to do, too.
+  if (stores_.asked != nullptr && is_over())
     if (const double took = meeting_place().took.load(std::memory_order_relaxed); took > 0)
       stores_.asked->took(stores_.hint == store_hint::streamed, took);
   const status left = leave_early();
