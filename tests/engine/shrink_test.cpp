@@ -104,7 +104,9 @@ TEST_CASE("a rank whose actor died goes on with a new one, in its place of the l
 TEST_CASE("a shrink names the ranks that it waits for, and goes on when it is called again") {
   engine e(quiet());
   std::atomic<bool> timed_out{false};
+  std::atomic<int> named{0};
   e.run(3, [&](communicator& comm) {
+    comm.barrier();  // each has its thread
     if (comm.rank() == 1)
       while (!timed_out.load()) std::this_thread::sleep_for(std::chrono::milliseconds{1});
     for (;;) try {
@@ -113,11 +115,14 @@ TEST_CASE("a shrink names the ranks that it waits for, and goes on when it is ca
         return;
       } catch (const error& late) {
         CHECK(late.code_value() == errc::timed_out);
-        CHECK(std::string{late.what()} == "world: shrink waited in vain for rank 1");
+        // Rank 1 comes as soon as the first of the two has told its name; the second one may find nobody missing then.
+        const std::string text = late.what(), in_vain = "world: shrink waited in vain for ";
+        if (text == in_vain + "rank 1") ++named;
+        else CHECK((timed_out.load() && text == in_vain + "the others"));
         timed_out.store(true);
       }
   });
-  CHECK(timed_out.load());
+  CHECK(named.load() > 0);
 }
 
 TEST_CASE("whoever gives up after a time-out leaves its place to nobody, and no one waits for it") {
