@@ -241,6 +241,10 @@ ssize_t mesh::read_block(incoming& way, std::size_t& asked) {
   return receive(way, static_cast<std::byte*>(way.block->data()) + way.end, asked);
 }
 
+namespace {
+constexpr std::size_t acknowledged_at_once = 4096;  ///< bytes that a socket had
+}
+
 /// False: there is nothing more now.
 bool mesh::read_some(incoming& way, std::size_t& budget) {
   const bool large = way.large && way.large_done < way.large_bytes;
@@ -258,8 +262,13 @@ bool mesh::read_some(incoming& way, std::size_t& budget) {
   const auto bytes = static_cast<std::size_t>(got);
   budget -= std::min(budget, bytes);
   (large ? way.large_done : way.end) += bytes;
+  if (!parse(way)) return false;
   // A part of what a socket was asked for means that there was no more.
-  return parse(way) && (way.ring || way.line || bytes == asked);
+  if (way.ring || way.line || bytes == asked) return true;
+  // No data goes along with it, as none goes in this direction. What is short, and whole, is not worth a system call.
+  const bool goes_on = way.large || way.begin < way.end;
+  if (!way.local && (goes_on || bytes >= acknowledged_at_once)) acknowledge(way.socket.get());
+  return false;
 }
 
 /// False: the connection has ended.

@@ -261,6 +261,15 @@ void keep_flight_short(int socket) noexcept {
 #endif
 }
 
+void acknowledge(int socket) noexcept {
+#ifdef TCP_QUICKACK
+  constexpr int now = 1;
+  static_cast<void>(::setsockopt(socket, IPPROTO_TCP, TCP_QUICKACK, &now, sizeof now));
+#else
+  static_cast<void>(socket);
+#endif
+}
+
 void keep_alive(int socket) noexcept {
   constexpr int on = 1, idle_seconds = 30, between_seconds = 10;
   static_cast<void>(::setsockopt(socket, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on));

@@ -86,6 +86,9 @@ void tune_socket(int socket, int timeout_ms);
 /// Of a connection that is open: to a host that is near, no more bytes are under way than stay in a core's cache. Of others as the system
 /// thinks best, and of what is no TCP.
 void keep_flight_short(int socket) noexcept;
+/// The system tells the sender at once what has come. It may keep that back for 40 ms, until there is something to send along with it; and the sender waits
+/// for it where its congestion window is short, as it is at first and after every loss.
+void acknowledge(int socket) noexcept;
 /// The system says something on the connection now and then when nobody else does, so that no box on its way forgets it.
 void keep_alive(int socket) noexcept;
 
