@@ -71,30 +71,31 @@ struct nccl_options {
 struct engine_options {
   /// Where ranks sit: "8", "2x4" (servers × cards), "2x4x4" (× core groups), "2x2x4x1" (pods in front), "4+3" … (topology/layout/layout.hpp). Empty: flat.
   /// ":inside", ":between", ":both": which switches reduce, and no places; all that a process of a job may say.
-  std::string layout;
+  std::string layout{};
   int nic_ports = 1;  ///< per server
-  card_sizes card;  ///< of every card of the layout: what operations whose choreography uses L0 and L2 (csc) find there
+  card_sizes
+      card{};  ///< of every card of the layout: what operations whose choreography uses L0 and L2 (csc) find there
   /// Of every collective that offers it; "auto": the planner chooses; "^ring,tree": it chooses, but not ring and none whose name has the word tree.
   std::string choreography = "auto";
   /// Collective name → choreography, stronger than `choreography`; "^…" excludes, besides what `choreography` excludes.
-  std::map<std::string, std::string> choreography_of;
+  std::map<std::string, std::string> choreography_of{};
   /// How a choreography is chosen where none is named. "model": predicted time. "measured": what `troupe tune --choices` found to be the fastest. "hccl": HCCL's selection, "nccl": NCCL's tuning model, where they have an
   /// answer for the call.
   std::string planner = "model";
-  hccl_options hccl;
-  nccl_options nccl;
-  std::map<std::string, std::string> score_files;  ///< a user's own choreographies: name → file
+  hccl_options hccl{};
+  nccl_options nccl{};
+  std::map<std::string, std::string> score_files{};  ///< a user's own choreographies: name → file
   /// Choreographies of your own, as code; register_choreography() says what that means.
-  std::vector<const struct choreography*> choreographies;
+  std::vector<const struct choreography*> choreographies{};
   std::map<std::string, std::string>
-      choreography_libraries;  ///< the same in shared libraries (plugin.hpp): any name → file
+      choreography_libraries{};  ///< the same in shared libraries (plugin.hpp): any name → file
   /// "simple": messages between actors. "direct": by the callers, straight on all ranks' buffers, wherever one pass
   /// can do it. "ll", "ll128": small collectives are performed by their callers over slots of that kind wherever that is
   /// possible. "auto": the planner decides, as it does where a wish cannot be fulfilled. A wish, as `choreography`: call_options::protocol insists.
   std::string protocol = "auto";
   /// What this machine costs, by which the planner chooses: a file of `troupe tune` (docs/tuning.md). Empty: the one that
   /// TROUPE_TUNING names, else $XDG_CONFIG_HOME/troupe/tuning.toml if there is one, else assumed constants; "none": those.
-  std::string tuning;
+  std::string tuning{};
   int channels = 0;             ///< pieces of a message performed side by side; 0: the planner decides
   std::size_t chunk_bytes = 0;  ///< largest slice of a channel's cell; 0: the planner decides
   /// Slices that a step takes before the next step begins, at most as many as credits let go on; 0: the planner decides. One: a message's slices
@@ -126,7 +127,7 @@ struct engine_options {
   /// Data that no other process of the host maps: "measured": copied to a staging buffer that all map where that costs less than having the system copy it, as
   /// the host's first process has measured when it joined (docs/hosts.md, "Staging buffers"); "always", "never". That process's word counts.
   std::string stages = "measured";
-  std::optional<std::chrono::nanoseconds> deadline;  ///< of every operation that names none
+  std::optional<std::chrono::nanoseconds> deadline{};  ///< of every operation that names none
   /// Threads of the engine's own; −1: one a core. 0: only callers perform: while nobody waits or tests, nothing moves, no deadline passes, no callback is
   /// called, and nobody is told of a hang.
   int workers = -1;
@@ -134,17 +135,17 @@ struct engine_options {
   bool trace_routes = false;  ///< record the elements that chunks pass
   /// A file that what ranks call, and how long they compute between, is written to in GOAL, for `troupe replay` (docs/study.md): when the last
   /// communicator of a world is gone, or the engine. run.goal; of the process's next world run-2.goal; of process 3 of a job run.3.goal. Empty: none.
-  std::string record;
+  std::string record{};
   /// Of connections to other hosts (docs/hosts.md): PEM files with this process's certificate, its key, and the authority that all certificates of
   /// the job come from. All three, in all processes: then every TCP connection is TLS 1.3, with certificates of both. Empty: they are open.
-  std::string tls_certificate, tls_key, tls_authority;
+  std::string tls_certificate{}, tls_key{}, tls_authority{};
   /// Connections to each process of another host, 1 … 16: long messages (docs/hosts.md, "Lanes") are divided over them. Each process decides for what
   /// it sends. 1: more would only help where one connection cannot fill the path.
   int lanes = 1;
   /// What carries data between hosts (docs/hosts.md, "UCX"): "sockets", or "ucx", where Troupe was built with it. The same in all processes of a job.
   std::string transport = "sockets";
   std::string log_level = "warn";  ///< trace, debug, info, warn, error, off
-  fault_options faults;
+  fault_options faults{};
   /// As if that many small operations had been performed in every communicator before: for tests of long runs, and so not in files. At most 2⁴⁶.
   std::uint64_t first_operation = 0;
   /// What is left at its default here is taken from the environment: the file that TROUPE_CONFIG names, then TROUPE_ENGINE_… variables, which

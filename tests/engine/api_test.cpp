@@ -33,6 +33,17 @@ job uniform(collective what, int ranks, std::size_t count, datatype type = datat
 
 // -- all collectives --------------------------------------------------------------------------------------------------
 
+TEST_CASE("options are named in braces, some of them, without a warning of what is left out") {
+  const troupe::engine_options few{.workers = 2},
+      more{.layout = "2", .deadline = std::chrono::seconds{1}, .faults = {.seed = 3}};
+  CHECK(few.workers == 2);
+  CHECK(few.tuning.empty());
+  CHECK(more.layout == "2");
+  CHECK(more.faults.seed == 3);
+  const troupe::call_options at_most{.deadline = std::chrono::seconds{1}};
+  CHECK(at_most.deadline == std::chrono::seconds{1});
+}
+
 TEST_CASE(
     "every collective gives the right bytes for all kinds of rank counts, counts and roots, in and out of place") {
   troupe::engine engine;
