@@ -70,7 +70,7 @@ class direct_board {
 public:
   static constexpr unsigned unit_bits = 16;
   static constexpr unsigned half_bits = unit_bits / 2;
-  static constexpr std::uint64_t most_units = std::uint64_t{1} << half_bits;  ///< a body has less
+  static constexpr std::uint64_t most_units = std::uint64_t{1} << half_bits;  ///< a body has fewer
 
   struct rank_words {
     // Read by everybody once an operation, written by the rank.
