@@ -66,7 +66,7 @@
 ///   TROUPE_LOCAL_MESSAGE(block, fully::qualified)  one a type
 ///   TROUPE_END_MESSAGES(block)
 /// CAF 1.x numbers types. Ours begin far above where programs begin with theirs; the blocks are
-///   0 messages.hpp   40 flow_keeper.cpp   60 fabric.hpp   80 caf_interface.hpp   90 rank_shell.cpp   100 actors/virtual   200 tests and benchmarks
+///   0 messages.hpp   40 flow_keeper.cpp   50 function_watch.cpp   60 fabric.hpp   80 caf_interface.hpp   90 rank_shell.cpp   100 actors/virtual   200 tests and benchmarks
 #if TROUPE_CAF_0
 #define TROUPE_BEGIN_MESSAGES(block, first)
 #define TROUPE_LOCAL_MESSAGE(block, type) CAF_ALLOW_UNSAFE_MESSAGE_TYPE(type)

@@ -179,6 +179,7 @@ runtime::~runtime() {
   for (const auto& m : members)
     if (!m->ended.load()) m->dissolve();
   if (hidden_->ways) hidden_->ways->close();
+  hidden_->functions.reset();
   const bool ended = hidden_->agenda.finish(deadline) != help_result::timeout;
   if (hidden_->job) hidden_->job->leave();
   hidden_->nic->close();  // from here on it touches nobody's buffers

@@ -15,6 +15,7 @@
 #include "actors/caf/communicator_actors.hpp"
 #include "actors/caf/fabric.hpp"
 #include "actors/caf/flow_keeper_hidden.hpp"
+#include "actors/caf/function_watch.hpp"
 #include "actors/caf/job_links.hpp"
 #include "actors/caf/runtime.hpp"
 #include "actors/caf/scheduler.hpp"
@@ -41,6 +42,7 @@ struct runtime::hidden {
     if (!options.log) options.log = make_log("warn");
     if (reach_map{hardware.ranks()}.routed())
       ways = std::make_unique<fabric>(system, std::move(hardware), memory, o.card, o.trace_routes, options.log);
+    functions = std::make_unique<function_watch>(system, options.log);
   }
 
   runtime_options options;
@@ -65,6 +67,7 @@ struct runtime::hidden {
   std::vector<known_communicator> communicators;
   steady_time next_look{};  ///< guarded by communicators_mutex
   const std::shared_ptr<flow_keeper> flows;
+  std::unique_ptr<function_watch> functions;
 };
 
 }  // namespace troupe::actors

@@ -65,7 +65,7 @@ struct grow_options {
 ///   all_reduce_async(group, args…) joins the group, launched with it
 ///   all_reduce_init(args…)         returns a persistent operation, checked and planned once and started many times
 /// and, those that move data in equal blocks, partitioned (partitioned.hpp): all_reduce_init(args…, partitions(k)).
-/// The last three outlive the call, so they take no temporaries that own what they refer to: name the range, or pass a std::span.
+/// The last three outlive the call, so they take no temporaries that own what they refer to: name the range, or pass a std::span. What can be done at once is done by the thread that starts them, also a function of the program's that reduces.
 /// Options may be written in braces at the end of any of them: {.deadline = std::chrono::seconds{1}}.
 /// A collective that is refused on one rank alone (a null buffer, a bad root …) throws there at once. It counts as that rank's call all
 /// the same: on the other ranks the operation fails with errc::peer_refused, which names the rank and its reason, and all go on with

@@ -163,6 +163,7 @@ std::optional<int> partitioned::next_arrived() {
 void partitioned::then(int part, std::function<void(int)> callback) {
   prepared& p = here();
   p.check(part, p.parts->outputs(), "output");
+  if (!callback) callback = [](int) {};
   p.parts->then(part, [callback = std::move(callback), log = p.of().core->log, wide = p.wide](int which) {
     const actors::no_waiting inside;
     if (wide) wide->round(which);

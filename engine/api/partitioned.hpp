@@ -69,7 +69,7 @@ public:
   /// Waits until a part of the output has arrived that was not given out in this repetition, and gives it out; none: all were. Parts come in the order
   /// of their arrival. Throws error if the operation failed, but first gives out what had arrived.
   std::optional<int> next_arrived();
-  /// Calls `callback(part)` whenever that part arrives, in this repetition and in later ones, instead of an earlier callback for it; at once if it has arrived. On
+  /// Calls `callback(part)` whenever that part arrives, in this repetition and in later ones, instead of an earlier callback for it (an empty one takes that back); at once if it has arrived. On
   /// whichever thread brings it; it must be short and must not wait for anything (errc::invalid_argument). An exception of it is logged.
   void then(int part, std::function<void(int)> callback);
   /// Waits for the end. Throws error if the operation failed.

@@ -145,6 +145,9 @@ std::shared_ptr<spdlog::logger> log_without_engine() {
 }  // namespace
 
 void request::then(std::function<void(std::error_code)> callback) {
+  if (!callback)
+    throw error(errc::invalid_argument,
+                "request::then: the callback is empty; pass a function that takes a std::error_code");
   if (!state_) return call_back(callback, {}, log_without_engine);
   const auto of_engine = [log = state_->of->core->log] { return log; };
   if (state_->done->done()) return call_back(callback, status(), of_engine);

@@ -57,7 +57,7 @@ public:
 
   /// Calls `callback(status)` when done, at once if it is; on whichever thread completes the operation, possibly a little after
   /// wait() has returned elsewhere. The callback must be short and must not wait for anything (errc::invalid_argument); it may start
-  /// further operations. An exception of it is logged, whenever it is called.
+  /// further operations. An exception of it is logged, whenever it is called. Throws errc::invalid_argument for an empty function.
   void then(std::function<void(std::error_code)> callback);
 
   /// Ends the operation with errc::cancelled on every rank that has not performed it yet. Returns at once; wait() tells what became of

@@ -4,6 +4,7 @@
 
 #include "memory/error.hpp"
 #include "memory/kernels/kernel_loops.hpp"
+#include "memory/kernels/user_functions.hpp"
 
 #include <algorithm>
 #include <array>
@@ -168,7 +169,7 @@ void fold_user(datatype type, const op& operation, std::span<const void* const> 
     const std::size_t offset = begin * size;
     const void* left = detail::at(in[0], offset);
     for (const void* right : in.subspan(1)) {
-      operation.function(left, detail::at(right, offset), sums, elements, type, operation.context);
+      call_user_function(operation, left, detail::at(right, offset), sums, elements, type);
       left = sums;
     }
     for (void* to : out) std::memcpy(detail::at(to, offset), sums, elements * size);
@@ -211,7 +212,7 @@ void reduce(datatype type, const op& operation, const void* left, const void* ri
   detail::check_buffer("reduce", "the left input", left, type, count);
   detail::check_buffer("reduce", "the right input", right, type, count);
   detail::check_buffer("reduce", "the output", out, type, count);
-  if (operation.kind == op_kind::user) operation.function(left, right, out, count, type, operation.context);
+  if (operation.kind == op_kind::user) call_user_function(operation, left, right, out, count, type);
   else find_kernels(type, operation.kind).pair(left, right, out, count);
 }
 

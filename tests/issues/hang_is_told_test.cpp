@@ -7,6 +7,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdio>
+#include <cstring>
 #include <memory>
 #include <regex>
 #include <string>
@@ -209,10 +210,11 @@ TEST_CASE("a function that does not return is told of in the log with its rank, 
           ends[r] = why.code();
         }
       });
-    for (int i = 0; i < 80 && ears->heard().empty(); ++i) std::this_thread::sleep_for(250ms);
+    const std::string held = "waiting for more than 5 s: world, operation #0 all_reduce";
+    for (int i = 0; i < 80 && times(ears->heard(), held) == 0; ++i) std::this_thread::sleep_for(250ms);
     const std::string heard = ears->heard();
     CAPTURE(heard);
-    CHECK(times(heard, "waiting for more than 5 s: world, operation #0 all_reduce") == 1);
+    CHECK(times(heard, held) == 1);
     CHECK(heard.find("has failed (the deadline of 1000.0 ms passed on rank ") != std::string::npos);
     CHECK(heard.find("not let go of it, as where a function that reduces does not return") != std::string::npos);
     // By messages its thread may be in the function while it has the turn of another rank, which is named, too, then.
@@ -232,4 +234,52 @@ TEST_CASE("a function that does not return is told of in the log with its rank, 
     for (const std::size_t r : {std::size_t{0}, std::size_t{2}})
       CHECK(ends[r] == make_error_code(errc::timed_out));  // 1 may have done it after all
   }
+}
+
+TEST_CASE("a function that returns on no rank is told of in the log, with its name, once for each thread, though no "
+          "rank looks") {
+  struct waiting_program {
+    engine e;
+    std::vector<communicator> comms = e.communicators(2);
+    std::vector<std::vector<int>> data;
+    std::vector<std::thread> threads;
+  };
+  std::atomic<bool> goes_on{false};
+  const auto hang = [](const void* left, const void*, void* out, std::size_t count, datatype type, void* context) {
+    while (!*static_cast<std::atomic<bool>*>(context)) std::this_thread::sleep_for(1ms);
+    std::memcpy(out, left, count * size_of(type));
+  };
+  const auto ears = std::make_unique<listener>();
+  const std::vector<std::string> protocols{"ll", "simple", "direct"};
+  std::vector<std::unique_ptr<waiting_program>> programs;
+  for (const std::string& protocol : protocols) {
+    waiting_program& p = *programs.emplace_back(std::make_unique<waiting_program>());
+    p.data.assign(2, std::vector<int>(protocol == "direct" ? 200'000 : 3, 1));
+    for (std::size_t r = 0; r < 2; ++r)
+      p.threads.emplace_back([&, r, protocol] {
+        call_options options;
+        options.protocol = *parse_message_protocol(protocol);
+        options.deadline = 1s;
+        try {
+          p.comms[r].all_reduce(p.data[r], named("first_by_" + protocol, user_op(+hang, &goes_on)), options);
+        } catch (const error&) {}  // too late, on some rank perhaps
+      });
+  }
+  // Each engine tells of every function of the process.
+  const auto told = [&](const std::string& protocol) {
+    return times(ears->heard(), "reduces 'first_by_" + protocol + "' (called with ");
+  };
+  for (const std::string& protocol : protocols)
+    for (int i = 0; i < 80 && told(protocol) < protocols.size(); ++i) std::this_thread::sleep_for(250ms);
+  std::this_thread::sleep_for(1500ms);  // and not again
+  const std::string heard = ears->heard();
+  CAPTURE(heard);
+  for (const std::string& protocol : protocols) {
+    CAPTURE(protocol);
+    CHECK(told(protocol) >= protocols.size());
+    CHECK(told(protocol) <= 2 * protocols.size());
+  }
+  goes_on = true;
+  for (const auto& each : programs)
+    for (std::thread& t : each->threads) t.join();
 }

@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstring>
 
+#include "memory/kernels/user_functions.hpp"
 #include "protocols/perform/received.hpp"
 
 namespace troupe {
@@ -383,7 +384,7 @@ TROUPE_INLINE void slot_performer::combine(const slot_step& s, const std::byte* 
   const std::byte* right = s.swapped ? in : own;
   if (kernel_ != nullptr) [[likely]]
     kernel_(left, right, out, count);
-  else reduction_.function(left, right, out, count, type_, reduction_.context);
+  else call_user_function(reduction_, left, right, out, count, type_);
 }
 
 slot_performer::status slot_performer::advance() {
