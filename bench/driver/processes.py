@@ -74,7 +74,7 @@ def points_on_hosts(options, hosts, each):
     found = []
     for c in [c for c in operations if not options.collectives_given or c in options.collectives]:
         for s in sizes:
-            bare = ("limit-sockets",) if (c, s, hosts, row) == ("all_reduce", SOCKETS_SIZE, 2, 15) else ()
+            bare = ("limit-sockets",) if (hosts, row) == (2, 15) and (c == "send_recv" or (c, s) == ("all_reduce", SOCKETS_SIZE)) else ()
             found.append(paths.point(row, hosts * each, c, s, variant, ("counts=fresh",) if c.endswith("_v") else (), who=(*who, *bare)))
     return sorted(found, key=lambda p: p["asked"])
 
@@ -248,7 +248,7 @@ def judge(data):
     for ranks in (2, 4):
         for peer in PEERS:
             against(15, f"{ranks} hosts, sockets, every operation", peer, 0.6, ranks=ranks)
-    bare = m.ratios(m.of(15, "troupe-processes"), "limit-sockets")
+    bare = m.ratios(m.of(15, "troupe-processes", collective="all_reduce"), "limit-sockets")
     if bare:
         rows.append(paths.verdict_of(15, "16 MiB all_reduce between 2 hosts / as many bytes each way by a bare socket", "≤ 1.25 (80 % of it)", 1.25, bare))
     against(16, "2 hosts × 4 processes", "openmpi", None)
@@ -286,6 +286,13 @@ def about(data):
         text.append(f"f32, sum, out of place; medians of {min(repetitions)} interleaved repetitions or more ({statistics.median(repetitions):g} in the median)"
                     + (f", which spread by {statistics.median(spreads):.0%} (median of (max − min)/median)." if spreads else "."))
         text.append("The root of broadcast, reduce, gather and scatter moves on with every call.")
+    # What nobody can be faster than by sockets: it says which ratios there may be at all.
+    m, exchanges = paths.Measured(found), []
+    for bare in m.of(15, "limit-sockets", collective="send_recv"):
+        others = [(name, m.of(15, who, ranks=2, collective="send_recv", asked=bare["asked"])) for who, name in (("troupe-processes", "Troupe"), *NAMES.items())]
+        exchanges.append(f"{human(bare['asked'])} {bare['us']:.3g} (" + ", ".join(f"{name} {p['us'] / bare['us']:.2f} ×" for name, points in others for p in points) + ")")
+    if exchanges:
+        text.append("An exchange of so many bytes each way between two hosts (send_recv) by a bare socket that is looked at without a pause, µs: " + "; ".join(exchanges) + ".")
     return text + [f"Left out: {reason}." for reason in data.get("left_out", [])]
 
 

@@ -16,8 +16,8 @@
 //
 // Lanes. A process opens further connections to one of another host when it first has a long chunk for it (mesh_options::lanes): long chunks that were
 // cleared go in stripes over all that are open at that moment, and collectives' that come unasked go whole, each lane taking the next when it has
-// room. They carry nothing else, and nothing back. How many there are whoever opens them decides; one that cannot be opened is done without.
 // room. They carry nothing else, and nothing back. The process that opens them decides how many there are; it does without one that cannot be opened.
+//
 // Loss. A connection that ends without "bye", a process that cannot be reached, one from which nothing was heard for `silence` (each
 // says "I am here" ten times as often): it is lost, for everybody and for good. Process 0, or the first one that is left, tells all. A process that hears
 // that it is itself lost (it was stopped, or cut off) loses all others.
