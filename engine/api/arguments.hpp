@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What a caller may hand to an operation: ranges and single objects, and what reduces them. How each travels:
+// The arguments of operations: ranges, single objects, and the functions that reduce them. Elements of these types travel:
 //   integers of 1, 4 and 8 bytes, char, float, double,
 //   f16, bf16, f8e4m3, f8e5m2,
 //   _Float16, std::float16_t, std::bfloat16_t             as the element type of their size; every reduction
@@ -97,7 +97,7 @@ struct item<B> {
 
 }  // namespace detail
 
-/// What holds the elements of an operation: a contiguous range (std::span, std::vector, std::array, C array), or one object.
+/// A buffer holds the elements of an operation: a contiguous range (std::span, std::vector, std::array, C array), or one object.
 template <class B>
 concept buffer = detail::range_of_objects<B> || detail::single_object<B>;
 
@@ -276,7 +276,7 @@ op op_of(const F& function) {
 
 }  // namespace detail
 
-/// What combines two objects of type T: an op, or a function of two of them that is associative. std::plus and its like are the op that
+/// A reduction combines two objects of type T: an op, or a function of two of them that is associative. std::plus and its like are the op that
 /// they mean. Any other function counts as not commutative unless it is marked with commutative(), and is called as user_function describes. One
 /// that has a state is referred to, so it must live as long as the operation.
 template <class T>
@@ -323,8 +323,8 @@ inline constexpr bool outlive_call<First, Others...> =
 
 }  // namespace detail
 
-/// What an operation that outlives the call may be given, in this order: no range that owns its elements, object to be sent, or
-/// function with a state that ends with the call's expression.
+/// The arguments, in this order, of an operation that outlives the call. None may be a range that owns its elements,
+/// an object to be sent or a function with a state if it ends with the call's expression.
 template <class... Arguments>
 concept outlives_call = detail::outlive_call<Arguments...>;
 

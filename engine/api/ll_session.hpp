@@ -31,7 +31,7 @@ struct ll_options {
   static constexpr std::size_t most_bytes = std::size_t{1} << 24;
 };
 
-/// What may be an element: its bytes travel.
+/// A type that elements may have: their bytes travel.
 template <class T>
 concept ll_element = std::is_trivially_copyable_v<T> && std::default_initializable<T> && !std::is_pointer_v<T>;
 

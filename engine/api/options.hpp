@@ -35,7 +35,7 @@ enum class hccl_device : std::uint8_t { ascend_910b, ascend_910_93, ascend_310p 
 /// A level's algorithm: as a user may force it (spec 4: NA, RING, PAIRWISE, MESH, NHR, NB; the sources have halving and doubling, too).
 enum class hccl_level : std::uint8_t { na, ring, pairwise, mesh, nhr, nb, hd };
 
-/// What HCCL's selection asks about, where `planner` is "hccl" (docs/config.md).
+/// The device and the wishes that HCCL's selection goes by, where `planner` is "hccl" (docs/config.md).
 struct hccl_options {
   hccl_device device = hccl_device::ascend_910b;
   std::size_t buffer = std::size_t{200} << 20;  ///< the CCL buffer
@@ -50,17 +50,17 @@ struct hccl_options {
 
 enum class nccl_version : std::uint8_t { v2_19, v2_23 };
 enum class nccl_device : std::uint8_t { volta, ampere, hopper };
-/// What the servers' processors are, as far as the model asks.
+/// The servers' processors, as far as the model tells them apart.
 enum class nccl_host : std::uint8_t { intel, amd, power };
 
-/// What NCCL's tuning model asks about, where `planner` is "nccl" (docs/config.md). The defaults are eight H100 a server.
+/// The machine that NCCL's tuning model goes by, where `planner` is "nccl" (docs/config.md). The defaults are eight H100 a server.
 struct nccl_options {
   nccl_version version = nccl_version::v2_19;  ///< whose tables; 2.23 has PAT
   nccl_device device = nccl_device::hopper;
   nccl_host host = nccl_host::intel;
   bool nvlink = true;  ///< cards of a server reach each other over NVLink, else over PCI
   bool ll128 = true;   ///< stores of 128 bytes stay whole on every way; also needs NVLink
-  /// What NCCL's search found for rings and trees, as its log prints it: "nChannels 12, bw 30.0/30.0".
+  /// The channels that NCCL's search found for rings and trees, as its log prints it: "nChannels 12, bw 30.0/30.0".
   int channels = 12;
   double inside = 30, between = 30;  ///< GB/s (10⁹) a channel
   bool nvls = false;                 ///< the switch inside servers reduces (NVLink SHARP)
@@ -93,7 +93,7 @@ struct engine_options {
   /// can do it. "ll", "ll128": small collectives are performed by their callers over slots of that kind wherever that is
   /// possible. "auto": the planner decides, as it does where a wish cannot be fulfilled. A wish, as `choreography`: call_options::protocol insists.
   std::string protocol = "auto";
-  /// What this machine costs, by which the planner chooses: a file of `troupe tune` (docs/tuning.md). Empty: the one that
+  /// The costs of this machine, by which the planner chooses: a file of `troupe tune` (docs/tuning.md). Empty: the one that
   /// TROUPE_TUNING names, else $XDG_CONFIG_HOME/troupe/tuning.toml if there is one, else assumed constants; "none": those.
   std::string tuning{};
   int channels = 0;             ///< pieces of a message performed side by side; 0: the planner decides
@@ -142,13 +142,13 @@ struct engine_options {
   /// Connections to each process of another host, 1 … 16: long messages (docs/hosts.md, "Lanes") are divided over them. Each process decides for what
   /// it sends. 1: more would only help where one connection cannot fill the path.
   int lanes = 1;
-  /// What carries data between hosts (docs/hosts.md, "UCX"): "sockets", or "ucx", where Troupe was built with it. The same in all processes of a job.
+  /// The transport of data between hosts (docs/hosts.md, "UCX"): "sockets", or "ucx", where Troupe was built with it. The same in all processes of a job.
   std::string transport = "sockets";
   std::string log_level = "warn";  ///< trace, debug, info, warn, error, off
   fault_options faults{};
   /// As if that many small operations had been performed in every communicator before: for tests of long runs, and so not in files. At most 2⁴⁶.
   std::uint64_t first_operation = 0;
-  /// What is left at its default here is taken from the environment: the file that TROUPE_CONFIG names, then TROUPE_ENGINE_… variables, which
+  /// Options that are left at their defaults here are taken from the environment: the file that TROUPE_CONFIG names, then TROUPE_ENGINE_… variables, which
   /// are stronger (docs/config.md). False: the program alone decides.
   bool environment = true;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What the compiler says of calls that cannot work, in one sentence: clang by an attribute of the member of communicator that is called, which leads
+// Calls that cannot work are refused by the compiler in one sentence: clang by an attribute of the member of communicator that is called, which leads
 // it to the caller's line; others, and clang where the attribute does not count (a pointer to such a member), by a static_assert within.
 
 #include <cstddef>
@@ -40,7 +40,7 @@ template <class...>
 inline constexpr bool never = false;
 template <class A>
 inline constexpr bool is_range_of_others = std::ranges::range<A> && !range_of_objects<A>;
-/// What comes first is always a buffer.
+/// The first argument is always a buffer.
 template <class First = int, class...>
 inline constexpr bool begins_with_other_object =
     std::is_class_v<std::remove_cvref_t<First>> && !std::ranges::range<First> && !single_object<First>;
@@ -102,7 +102,7 @@ constexpr bool refused_in_braces() {
   static_assert(never<First>, TROUPE_SENTENCE_in_braces);
   return true;
 }
-/// What a call begins with if no form takes one of its arguments that have no type: a list in braces, or the name of several functions. Any form that
+/// The first argument of a call of which no form takes an argument without a type: a list in braces, or the name of several functions. Any form that
 /// takes the call is a better match. Without this one the compiler would list them all.
 struct anything {
   template <class First>
