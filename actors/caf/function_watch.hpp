@@ -3,14 +3,11 @@
 // Tells in the log of a function of the program's own that reduces and does not return (memory/kernels/user_functions.hpp). Where all ranks of an operation
 // are in such functions, nobody is left to look at a deadline or to miss them.
 //
-// An actor looks every second while such functions are called, and needs a thread of the scheduler, or one that waits, for that.
+// An actor with a thread of its own looks every second while such functions are called, as all others may be inside them. It is there from the first call on.
 
 #include <memory>
 
-#include <caf/actor.hpp>
 #include <caf/actor_system.hpp>
-
-#include "memory/kernels/user_functions.hpp"
 
 namespace spdlog {
 class logger;
@@ -18,17 +15,18 @@ class logger;
 
 namespace troupe::actors {
 
-class function_watch final : public function_watcher {
+class function_watch {
 public:
   function_watch(caf::actor_system& system, std::shared_ptr<spdlog::logger> log);
   /// Ends the actor.
-  ~function_watch() override;
-  void wake() noexcept override;
+  ~function_watch();
+  function_watch(const function_watch&) = delete;
+  function_watch& operator=(const function_watch&) = delete;
 
 private:
-  caf::actor_system& system_;
-  const std::shared_ptr<spdlog::logger> log_;
-  caf::actor actor_;  ///< none before the first call of a function
+  class watcher;
+  class watch_actor;
+  const std::shared_ptr<watcher> watcher_;
 };
 
 }  // namespace troupe::actors

@@ -286,13 +286,13 @@ def about(data):
         text.append(f"f32, sum, out of place; medians of {min(repetitions)} interleaved repetitions or more ({statistics.median(repetitions):g} in the median)"
                     + (f", which spread by {statistics.median(spreads):.0%} (median of (max − min)/median)." if spreads else "."))
         text.append("The root of broadcast, reduce, gather and scatter moves on with every call.")
-    # What nobody can be faster than by sockets: it says which ratios there may be at all.
+    # Without a protocol: it says which ratios there may be at all.
     m, exchanges = paths.Measured(found), []
     for bare in m.of(15, "limit-sockets", collective="send_recv"):
         others = [(name, m.of(15, who, ranks=2, collective="send_recv", asked=bare["asked"])) for who, name in (("troupe-processes", "Troupe"), *NAMES.items())]
         exchanges.append(f"{human(bare['asked'])} {bare['us']:.3g} (" + ", ".join(f"{name} {p['us'] / bare['us']:.2f} ×" for name, points in others for p in points) + ")")
     if exchanges:
-        text.append("An exchange of so many bytes each way between two hosts (send_recv) by a bare socket that is looked at without a pause, µs: " + "; ".join(exchanges) + ".")
+        text.append("An exchange of so many bytes each way between two hosts (send_recv) by a bare socket, which is looked at 200 times before its process sleeps, µs: " + "; ".join(exchanges) + ".")
     return text + [f"Left out: {reason}." for reason in data.get("left_out", [])]
 
 

@@ -8,13 +8,15 @@
 #include <tuple>
 #include <utility>
 
+#include <pthread.h>
 #include <unistd.h>
 
 namespace troupe {
 
 namespace {
 
-/// Where a thread says what it calls. Others read it meanwhile, so all of it is atomic; who has read a word of the next call reads its number, too.
+/// Where a thread says what it calls. Others read it meanwhile, so all of it is atomic; who has read a word of the next call does not read this one's
+/// number after it.
 class place {
 public:
   place();
@@ -23,13 +25,18 @@ public:
   place& operator=(const place&) = delete;
 
   void begin(const op& what, std::size_t count, datatype type) noexcept {
+    if (depth_++ != 0) return;
     const auto words = std::bit_cast<name_words>(what.name);
     for (std::size_t i = 0; i < words.size(); ++i) name_[i].store(words[i], std::memory_order_release);
     count_.store(count, std::memory_order_release);
     type_.store(type, std::memory_order_release);
     number_.store(++mine_);
   }
-  void end() noexcept { number_.store(++mine_, std::memory_order_release); }
+  void end() noexcept {
+    if (--depth_ == 0) number_.store(++mine_, std::memory_order_release);
+  }
+  /// In a child process the thread has another number.
+  void renumber() noexcept { thread_ = ::gettid(); }
 
   /// Number 0: nothing runs, or what runs has just begun or ended.
   running_function look() const noexcept {
@@ -54,8 +61,10 @@ private:
   std::atomic<datatype> type_{};
   std::atomic<std::uint64_t> number_{0};
   std::uint64_t mine_ = 0;  ///< the thread's own copy of number_
-  const pid_t thread_ = ::gettid();
+  int depth_ = 0;           ///< the thread's own: functions that it is in
+  pid_t thread_ = ::gettid();
 };
+thread_local place* my_place = nullptr;
 
 }  // namespace
 
@@ -64,27 +73,50 @@ struct function_places {
   place* places = nullptr;
   std::uint64_t calls_of_ended_threads = 0;
   function_watcher* watchers = nullptr;
-  std::atomic<bool> asleep{true};
+  std::atomic<int> sleeping{0};  ///< watchers; written under the lock
 
   template <class T>
   static void take_out(T*& first, T* which, T* T::*next) {
     T** at = &first;
-    while (*at != which) at = &((*at)->*next);
-    *at = which->*next;
+    while (*at != nullptr && *at != which) at = &((*at)->*next);
+    if (*at != nullptr) *at = which->*next;
   }
-  void add(function_watcher* which) {
-    const std::lock_guard held(lock);
-    which->next_ = std::exchange(watchers, which);
+  void set_asleep(function_watcher& which, bool on) noexcept {
+    if (std::exchange(which.asleep_, on) != on) sleeping.fetch_add(on ? 1 : -1);
   }
-  void remove(function_watcher* which) {
+  bool anything_runs() const noexcept {
+    for (const place* each = places; each != nullptr; each = each->next)
+      if (each->look().number != 0) return true;
+    return false;
+  }
+  void wake(function_watcher& which) noexcept {
+    if (which.asleep_ && which.wake()) set_asleep(which, false);
+  }
+  void enlist(function_watcher& which) {
     const std::lock_guard held(lock);
-    take_out(watchers, which, &function_watcher::next_);
-    asleep.store(true);  // it may be the one that watched
+    which.next_ = std::exchange(watchers, &which);
+    which.enlisted_ = true;
+    set_asleep(which, true);
+    if (anything_runs()) wake(which);
+  }
+  void retire(function_watcher& which) {
+    const std::lock_guard held(lock);
+    take_out(watchers, &which, &function_watcher::next_);
+    which.enlisted_ = false;
+    set_asleep(which, false);
+  }
+  /// @param blindly whatever runs. False: something does
+  bool fall_asleep(function_watcher& which, bool blindly) noexcept {
+    const std::lock_guard held(lock);
+    if (!which.enlisted_) return true;
+    set_asleep(which, true);
+    if (blindly || !anything_runs()) return true;
+    set_asleep(which, false);
+    return false;
   }
   void wake_watchers() noexcept {
     const std::lock_guard held(lock);
-    if (!asleep.exchange(false)) return;
-    for (function_watcher* each = watchers; each != nullptr; each = each->next_) each->wake();
+    for (function_watcher* each = watchers; each != nullptr; each = each->next_) wake(*each);
   }
 };
 
@@ -92,15 +124,32 @@ namespace {
 
 constinit function_places all;  // needs no destructor that does anything: threads end after it
 
+/// A child process has one thread, and that thread's place alone.
+void keep_places_over_fork() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    const auto let_go = [] { all.lock.unlock(); };
+    ::pthread_atfork([] { all.lock.lock(); }, let_go,
+                     [] {
+                       all.places = my_place;
+                       if (my_place != nullptr) my_place->next = nullptr, my_place->renumber();
+                       all.lock.unlock();
+                     });
+  });
+}
+
 place::place() {
+  keep_places_over_fork();
   const std::lock_guard held(all.lock);
   next = std::exchange(all.places, this);
+  my_place = this;
 }
 
 place::~place() {
   const std::lock_guard held(all.lock);
   function_places::take_out(all.places, this, &place::next);
   all.calls_of_ended_threads += calls();
+  my_place = nullptr;
 }
 
 }  // namespace
@@ -114,13 +163,15 @@ void call_user_function(const op& what, const void* left, const void* right, voi
   };
   here.begin(what, count, type);
   const call under_way{here};
-  if (all.asleep.load()) [[unlikely]]
+  if (all.sleeping.load() != 0) [[unlikely]]
     all.wake_watchers();
   what.function(left, right, out, count, type, what.context);
 }
 
-function_watcher::function_watcher() { all.add(this); }
-void function_watcher::retire() { all.remove(this); }
+void function_watcher::enlist() { all.enlist(*this); }
+void function_watcher::retire() { all.retire(*this); }
+bool function_watcher::fall_asleep() { return all.fall_asleep(*this, false); }
+void function_watcher::fall_asleep_blindly() noexcept { all.fall_asleep(*this, true); }
 
 std::vector<running_function> function_watcher::running() {
   std::vector<running_function> found;
@@ -135,11 +186,6 @@ std::uint64_t function_watcher::calls() {
   std::uint64_t sum = all.calls_of_ended_threads;
   for (const place* each = all.places; each != nullptr; each = each->next) sum += each->calls();
   return sum;
-}
-
-bool function_watcher::fall_asleep() {
-  all.asleep.store(true);
-  return running().empty() || !all.asleep.exchange(false);
 }
 
 }  // namespace troupe

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program whose ranks wait for one that never calls hung without a word; first for a collective, then also for a send or receive.
+// A program whose ranks wait for one that never calls hung without a word; first for a collective, then also for a send or receive, and in a function of its own.
 
 #include <doctest/doctest.h>
 
