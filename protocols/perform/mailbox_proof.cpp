@@ -68,6 +68,8 @@ private:
     std::span<const instruction> code;
     std::size_t next = 0;
     clock_pool::handle known = -1;              ///< of others
+    clock_pool::handle known_first = -1;        ///< of others, when it came to the first of the receives that it is in
+    ticks first = 0;                            ///< that receive
     std::map<std::size_t, moment> performed{};  ///< steps that others wait for, or that tell of an arrival, by index
     const char* lacks = "";
     ticks now() const { return static_cast<ticks>(next + 1); }
@@ -221,6 +223,7 @@ private:
       pool_->own(me.known)[static_cast<std::size_t>(announcement(me.rank, i.ready_part))] = 1;
     }
     const std::size_t bytes = i.elements * code_of(me.rank).element_size;
+    if (i.kind == step_kind::recv && !i.early) begin_receives(me);
     if (receives(i.kind)) receive(number, i, bytes);
     else if (i.kind == step_kind::send) send(number, i, reference(number, i.source, bytes));
     else local(number, i, bytes);
@@ -256,12 +259,45 @@ private:
     return links_[static_cast<std::size_t>(at)];
   }
 
+  /// Those behind it that are early are received into their places from here on.
+  void begin_receives(lane& me) {
+    if (me.known_first >= 0) pool_->release(me.known_first);
+    me.known_first = -1;
+    const bool some = me.next + 1 < me.code.size() && me.code[me.next + 1].early;
+    if (!some) return;
+    me.known_first = pool_->share(me.known);
+    me.first = me.now();
+  }
+
+  /// Of an early one: whoever touched its place before had done so when its lane came to the first, or before the chunk was sent.
+  void check_early(const lane& me, const instruction& i, const element_span& at, const moment& sent) {
+    const auto self_lane = static_cast<std::int32_t>(&me - lanes_.data());
+    if (me.known_first < 0 || i.kind != step_kind::recv)
+      throw difference{"is early, and no receive behind another one"};
+    const clock_view first = (*pool_)[me.known_first], of_sender = (*pool_)[sent.known];
+    const auto before = [&](const access& other) {
+      if (other.time == 0) return true;
+      if (other.channel != channel_) return false;
+      if (other.lane == self_lane) return other.time < me.first;
+      const auto its = static_cast<std::size_t>(other.lane);
+      return first[its] >= other.time || of_sender[its] >= other.time ||
+             (other.lane == sent.lane && sent.time >= other.time);
+    };
+    for (std::size_t k = 0; k < at.count; ++k) {
+      const accesses& seen = touched_[memory_.place(at, k)];
+      if (!before(seen.write) || !before(seen.read) ||
+          !std::all_of(seen.more_reads.begin(), seen.more_reads.end(), before))
+        throw difference{to_string(at, k) + " is received early, while another step touches it"};
+    }
+  }
+
   void receive(std::size_t number, const instruction& i, std::size_t bytes) {
     const lane& me = lanes_[number];
     const auto from = static_cast<std::size_t>(&link_of(i.from, me.rank, me) - links_.data());
     const symbolic_chunk in = std::move(links_[from].chunks[links_[from].taken++]);
     if (in.bytes != bytes)
       throw difference{"meets a chunk of " + text(in.bytes) + " bytes where it expects " + text(bytes)};
+    if (i.early) check_early(me, i, span(me, i.target, bytes), in.sent);
     learn(number, in.sent);
     pool_->release(in.sent.known);
     as_received(i.kind, [&](auto step) {

@@ -20,6 +20,7 @@
 // A port whose chunks come from far away may offer besides:
 //   void expect(lane, from, place, bytes)     the lane waits for that chunk and for nothing else; it will be kept at `place` as it is, or
 //                                             combined (null). A chunk whose data lie there already is not copied
+//   void expect_early(lane, from, place, bytes)  a later receive of the lane, whose place is free now (early_receives())
 //   const std::byte* fetch(lane, from, chunk, only_to)  where its data are now: it may have named memory that only the system reaches. The step
 //                                             only copies them to `only_to`, if it is not null; then they may be there
 // A port of a world where work takes time (virtual time) may offer besides:
@@ -175,6 +176,8 @@ public:
 
 private:
   enum class transfer_state : std::uint8_t { none, under_way, ended };
+  /// Peers that a lane receives from at once: enough to keep a port busy while some of them send to others, and few enough for a network's buffers.
+  static constexpr std::size_t most_expected = 8;
   enum class outcome : std::uint8_t { moved, stuck, mismatch };
   using lane_code = decltype(std::declval<const Code&>().lane(0, 0));
   /// The next instruction of code that makes it on the fly: made once, however often the lane looks whether it lacks something.
@@ -231,6 +234,8 @@ private:
   bool transfer(Port& port, int lane, const Instruction& i, std::size_t bytes) const;
   template <class Port, class Instruction>
   void expect(Port& port, int lane, const Instruction& i) const;
+  template <class Port>
+  void expect_early(Port& port, int lane) const;
   template <class Port, class Instruction>
   void receive(Port& port, int lane, const Instruction& i, const chunk& incoming, bool carries, bool completes);
   template <class Port>
@@ -457,6 +462,7 @@ typename basic_performer<Code>::outcome basic_performer<Code>::perform(Port& por
     incoming = port.front(lane, i.from);
     if (incoming == nullptr) {
       expect(port, lane, i);
+      expect_early(port, lane);
       return stuck(l, lane_wait::reason::chunk, i.from);
     }
     if (incoming->bytes != bytes) return outcome::mismatch;
@@ -522,6 +528,19 @@ void basic_performer<Code>::expect(Port& port, int lane, const Instruction& i) c
     // was read (the verifier has proved it), and so it does not matter that the bytes come before this lane looks again.
     const bool keeps_it = writes(i.kind) && !reduces(i.kind) && (!sends(i.kind) || port.can_send(lane, i.to));
     port.expect(lane, i.from, keeps_it ? with_.memory.at(i.target) : nullptr, i.elements * code_->element_size);
+  }
+}
+
+/// What stands behind the receive that the lane waits in, so that no peer waits for another one's turn.
+template <class Code>
+template <class Port>
+void basic_performer<Code>::expect_early(Port& port, int lane) const {
+  if constexpr (!makes_instructions && requires(std::byte * place) { port.expect_early(lane, 0, place, 0); }) {
+    const lane_state& l = lanes_[static_cast<std::size_t>(lane)];
+    const std::size_t end = std::min(l.code.size(), l.next + most_expected);
+    for (std::size_t k = l.next + 1; k < end && l.code[k].early; ++k)
+      port.expect_early(lane, l.code[k].from, with_.memory.at(l.code[k].target),
+                        l.code[k].elements * code_->element_size);
   }
 }
 

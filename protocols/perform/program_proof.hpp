@@ -18,7 +18,8 @@
 //            none has another size than its receiver expects, or a larger one than a slot. Steps of different lanes that touch the same element
 //            are ordered by chunks or `after`, and by no credit, since a chunk that is settled on its way needs none; steps of different
 //            channels touch nothing in common. Input of a partitioned call is touched after its piece was waited for, and a piece of its output is told
-//            to have arrived when it is all written. Members of a fan come in their written order: the verifier has seen that others do as well.
+//            to have arrived when it is all written. An early receive (early_receives.hpp) finds its place free when its lane has come to the first of
+//            those before it. Members of a fan come in their written order: the verifier has seen that others do as well.
 
 #include <memory>
 #include <span>

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "protocols/program/cell_places.hpp"
+#include "protocols/program/early_receives.hpp"
 
 namespace troupe {
 
@@ -19,6 +20,8 @@ public:
         player_(s.players[static_cast<std::size_t>(rank)]),
         rank_(rank) {
     result_.places = cell_places{s, rank, cut};
+    // Else several slices are between two of a lane's receives; and in virtual time nothing is received into its place.
+    if (may_join_) early_ = early_receives(s, rank);
   }
 
   program run() {
@@ -71,6 +74,7 @@ private:
       next.source_cells = cells_of(score_, rank_, from.source);
       next.target_cells = cells_of(score_, rank_, from.target);
       next.ready_part = from.ready_part;
+      next.early = !early_.empty() && early_[l][i];
       result_.shares_memory = result_.shares_memory || is_shared(next.source_cells) || is_shared(next.target_cells);
       next.after_lane = from.after.lane;
       next.after_index = from.after.lane < 0 ? -1 : encode(slice, from.after);
@@ -147,6 +151,7 @@ private:
   const part& player_;
   rank_t rank_;
   program result_;
+  std::vector<std::vector<bool>> early_;              ///< by lane and step of the score
   bool run_is_single_ = false;                        ///< the last instruction was made of steps on single cells
   std::vector<std::vector<std::int32_t>> positions_;  ///< per lane: instruction of every step and slice, in their order
 };

@@ -41,6 +41,7 @@ struct instruction {
   std::int32_t channel = 0;
   std::int32_t ready_part = -1;  ///< of a wait: see step::ready_part
   bool arrives = false;          ///< see program::arrivals
+  bool early = false;            ///< see early_receives()
 };
 
 inline bool touches_l2(const instruction& i) {

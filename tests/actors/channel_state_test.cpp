@@ -517,6 +517,84 @@ TEST_CASE_FIXTURE(far_fixture, "an announced chunk stays one where a buffer that
   CHECK(state.early_chunks() == 0);
 }
 
+namespace {
+/// Receives from ranks 1, 2, … one after the other, each but the first early.
+std::shared_ptr<assignment> from_many(int peers, std::vector<std::int64_t>& memory) {
+  auto a = work(0, step_kind::recv, peers, memory);
+  auto code = std::make_shared<program>(*a->code);
+  for (int k = 0; k < peers; ++k) {
+    code->lanes[0][static_cast<std::size_t>(k)].from = k + 1;
+    code->lanes[0][static_cast<std::size_t>(k)].early = k > 0;
+  }
+  a->code = code;
+  return a;
+}
+chunk of(rank_t source, chunk&& what) {
+  what.source = source;
+  return std::move(what);
+}
+}  // namespace
+
+TEST_CASE_FIXTURE(far_fixture, "early receives have their places at once, eight peers at a time, whoever comes first") {
+  state.start(from_many(10, buffer), out);
+  REQUIRE(out.offered.size() == 8);
+  for (std::size_t k = 0; k < 8; ++k) {
+    CHECK(out.offered[k].source == static_cast<rank_t>(k) + 1);
+    CHECK(out.offered[k].place == reinterpret_cast<std::byte*>(&buffer[k]));
+  }
+  buffer[4] = 15;  // received there, before its turn
+  state.on_chunk(of(5, incoming(0, 0, buffer[4])), out);
+  state.on_chunk(of(8, incoming(0, 0, values[3])), out);  // elsewhere: it was on its way
+  CHECK(out.credits.empty());
+  CHECK(out.withdrawn.empty());
+  state.on_chunk(of(1, incoming(0, 0, values[0])), out);
+  CHECK(out.offered.size() == 9);  // one more comes in reach
+  state.on_chunk(of(2, incoming(0, 0, values[1])), out);
+  CHECK(out.offered.size() == 10);
+  for (const rank_t r : {10, 3, 4, 9, 7, 6}) state.on_chunk(of(r, incoming(0, 0, values[2])), out);
+  CHECK(out.done.size() == 1);
+  CHECK(out.offered.size() == 10);
+  CHECK(out.credits.size() == 10);
+  CHECK(out.withdrawn.size() == 9);  // of all that came elsewhere
+  CHECK(buffer[4] == 15);
+  CHECK(buffer[7] == 14);
+  CHECK(buffer[8] == 13);
+  CHECK(state.early_chunks() == 0);
+}
+
+TEST_CASE_FIXTURE(far_fixture, "what several peers have announced is cleared at once, each once") {
+  for (const rank_t r : {3, 2}) state.on_chunk(of(r, announced(0, 0)), out);
+  state.start(from_many(4, buffer), out);
+  REQUIRE(out.cleared.size() == 2);
+  CHECK(out.cleared[0].first == 2);
+  CHECK(out.cleared[1].first == 3);
+  state.on_chunk(of(1, announced(0, 0)), out);
+  state.on_chunk(of(4, announced(0, 0)), out);
+  CHECK(out.cleared.size() == 4);
+  for (const rank_t r : {4, 3, 2, 1}) state.on_chunk(of(r, incoming(0, 0, values[0])), out);
+  CHECK(out.cleared.size() == 4);
+  CHECK(out.done.size() == 1);
+}
+
+TEST_CASE_FIXTURE(far_fixture, "an early chunk of another length or of another call is a mismatch, of its sender") {
+  state.start(from_many(3, buffer), out);
+  SUBCASE("length") { state.on_chunk(of(3, announced(0, 0, 16)), out); }
+  SUBCASE("call") { state.on_chunk(of(3, incoming(0, 0, values[0], 1)), out); }
+  REQUIRE(out.mismatches.size() == 1);
+  CHECK(out.mismatches[0].second == 3);
+  CHECK(out.cleared.empty());
+}
+
+TEST_CASE_FIXTURE(fixture, "short receives are not looked for before their turn") {
+  state.start(from_many(3, buffer), out);
+  state.on_chunk(of(3, incoming(0, 0, values[0], 1)), out);  // another call's: found when its turn comes
+  CHECK(out.mismatches.empty());
+  state.on_chunk(of(1, incoming(0, 0, values[0])), out);
+  CHECK(out.mismatches.empty());
+  state.on_chunk(of(2, incoming(0, 0, values[0])), out);
+  CHECK(out.mismatches.size() == 1);
+}
+
 TEST_CASE_FIXTURE(far_fixture, "a step that combines has no place to offer, but clears") {
   state.start(work(0, step_kind::recv_reduce_send, 1, buffer), out);
   CHECK(out.offered.empty());

@@ -79,6 +79,11 @@ struct channel_state::port {
       outbox.clear(from, {a.what->epoch, self.rank_, wire_lane(lane), l.next});
   }
 
+  void expect_early(int lane, rank_t from, std::byte* place, std::size_t bytes) {
+    if (bytes < self.least_placed_ || a.mismatched) return;
+    if (front(lane, from) == nullptr && !a.mismatched) expect(lane, from, place, bytes);
+  }
+
   void consume(int lane, rank_t from) {
     link& l = find_link(a.in, lane, from);
     const bool settled = l.here ? l.here->settled : self.drop_early(name(l, lane, from));
