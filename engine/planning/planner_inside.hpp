@@ -104,6 +104,7 @@ struct planner::impl {
   std::shared_ptr<plan> make_plan_on_lists(const planning_task& task);
   /// By mailbox between processes, where each rank makes do with the sizes that it knows of itself; null: as above.
   std::shared_ptr<plan> make_plan_of_own_blocks(const planning_task& task);
+  void take_at_once(outcome& o, std::span<contender* const> able, const planning_task& task);
   std::shared_ptr<plan> make_plan(const planning_task& task, const outcome& o);
 
   // -- by the process's NIC --

@@ -153,6 +153,19 @@ std::shared_ptr<plan> planner::impl::make_plan_on_lists(const planning_task& tas
   return o.chosen ? make_plan(task, o) : nullptr;
 }
 
+/// Prices are of equal blocks, and by these several take as long as each other. Of others, ranks that meet one peer after the other wait for the
+/// largest block of each step; who receives from all at once waits for none.
+void planner::impl::take_at_once(outcome& o, std::span<contender* const> able, const planning_task& task) {
+  constexpr double as_long = 1.05;
+  if (traits_of(task.what.what).v != v_counts::every_pair) return;
+  const auto at = std::ranges::find(able, std::string_view{"one_shot"}, &contender::choreography);
+  if (at == able.end() || *at == o.chosen) return;
+  const double least = o.seconds();
+  outcome other;
+  take(other, choice.cheapest(std::span{&*at, 1}, std::array{message_protocol::simple}, task));
+  if (other.chosen && other.seconds() <= as_long * least) take(o, {other.chosen, other.way});
+}
+
 std::shared_ptr<plan> planner::impl::make_plan_of_own_blocks(const planning_task& task) {
   const message_protocol wanted = task.what.protocol;
   const bool mailbox =
@@ -172,6 +185,7 @@ std::shared_ptr<plan> planner::impl::make_plan_of_own_blocks(const planning_task
   }
   take(o, choice.cheapest(able, std::array{message_protocol::simple}, task));
   if (!o.chosen) return nullptr;
+  if (o.force.name.empty()) take_at_once(o, able, task);
   o.chosen->cut = {};  // who knows how long they are
   return make_plan(task, o);
 }

@@ -1103,6 +1103,30 @@ TEST_CASE("between hosts a v-form needs no more sizes than each rank knows, and 
   CHECK(step_total(*made->ahead->notes) < step_total(*made->notes));
 }
 
+TEST_CASE("between hosts ranks whose blocks differ receive from all at once, unless somebody names another way") {
+  for (const bool one_computer : {false, true})
+    for (int ranks = 2; ranks <= 9; ++ranks) {
+      std::vector<coordinates> at;
+      std::vector<residence> homes;
+      for (int r = 0; r < ranks; ++r) {
+        at.push_back({r, 0, 0});
+        homes.push_back({r, r, one_computer ? 0 : -1});
+      }
+      layout on = layout::placed(at);
+      on.homes = homes;
+      call c;
+      c.what = collective::all_to_all;
+      c.uniform = false;
+      c.type = datatype::f32;
+      c.counts = c.receive_counts = std::vector<std::size_t>(static_cast<std::size_t>(ranks), 5);
+      CAPTURE(ranks);
+      CAPTURE(one_computer);
+      CHECK(planner{engine_options{}}.plan_for(c, on)->choreography == "one_shot");
+      CHECK(planner{with("pairwise")}.plan_for(c, on)->choreography == "pairwise");
+      CHECK(planner{with("^one_shot")}.plan_for(c, on)->choreography != "one_shot");
+    }
+}
+
 TEST_CASE("choreographies that are excluded by name are not chosen, whoever says so") {
   const layout on = layout::flat(8);
   const call what = all_reduce_of(100000);
