@@ -271,12 +271,17 @@ bool rank_cell::look_at_pairs(bool send, std::size_t bytes) {
       long_looks_.due()) {
     const auto until =
         clock::now() + std::min<std::chrono::nanoseconds>(brief_sleep + copying_time(bytes), longest_look);
-    do
-      for (int i = 0; i < eager_looks && status == pair_status::waiting; ++i) {
-        pause_core();
-        status = state_.look_at_pairs(*out_);
+    // The same course again and again: how often to look follows from how long the copy takes, which no number of looks says.
+    wait_course beside_copy{{eager_looks}, 0};
+    while (status == pair_status::waiting) {
+      if (beside_copy.next() == wait_course::step::sleep) {
+        if (!inbox_.empty() || clock::now() >= until) break;
+        beside_copy.restart();
+        continue;
       }
-    while (status == pair_status::waiting && inbox_.empty() && clock::now() < until);
+      pause_core();
+      status = state_.look_at_pairs(*out_);
+    }
     long_looks_.looked(status != pair_status::waiting);
   }
   if (status != pair_status::waiting) return status == pair_status::performed;
