@@ -6,7 +6,7 @@
 
 namespace troupe {
 
-/// What an exception says, of whatever type it is. Any thread. Throws std::bad_alloc. @pre not null
+/// The text of an exception of any type. Any thread. Throws std::bad_alloc. @pre not null
 inline std::string text_of(const std::exception_ptr& problem) {
   try {
     std::rethrow_exception(problem);

@@ -15,7 +15,7 @@
 
 namespace troupe {
 
-/// Which packet: of which job (operation), from which node (rank), on which lane (virtual processor), which step.
+/// The key of a packet: of which job (operation), from which node (rank), on which lane (virtual processor), which step.
 struct packet_key {
   std::uint64_t job = 0;
   std::uint32_t node = 0;

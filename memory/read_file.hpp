@@ -17,7 +17,7 @@ struct file_text {
   std::string problem;  ///< the end of a sentence, "it is a folder"; empty: it was read
 };
 
-/// What is read of a device such as /dev/zero, whatever `most` is: it may have no end, and nobody keeps files there.
+/// The most that is read of a device such as /dev/zero, whatever `most` is: a device may have no end, and nobody keeps files there.
 inline constexpr std::size_t most_device_bytes = most_config_bytes;
 
 /// Regular files, and pipes such as a shell's <(…). Reads no byte beyond `most`, and gives up a pipe or terminal in which nothing has come

@@ -21,7 +21,7 @@
 
 namespace troupe {
 
-/// What the caller may rely on when a reduction is repeated. Each level includes the ones before it.
+/// The guarantee about the result when a reduction is repeated. Each level includes the ones before it.
 enum class determinism : std::uint8_t {
   fast,             ///< nothing: contributions may be combined in the order in which they arrive
   run_stable,       ///< same inputs, same ranks, same configuration → same bits
@@ -58,7 +58,7 @@ enum class call_purpose : std::uint8_t { itself, split, duplicate, expert_exchan
 /// they have called the same. In a loop of rooted collectives its share of the time is small beside the rest.
 inline constexpr unsigned most_ahead = 64;
 
-/// What a rank tells the membership of its call, beside the call: for the comparison, and for the table that a disagreement tells.
+/// A rank's report to the membership about its call, sent beside the call: for the comparison, and for the table that a disagreement tells.
 struct call_report {
   std::uint64_t plan = 0;  ///< plan::identity; 0: not planned
   std::string planned;     ///< its name for people
@@ -73,7 +73,7 @@ struct call_report {
   std::uint64_t known_from = 0;  ///< of older ones nothing is known any more, or all were the same
 };
 
-/// How an operation ended on a rank, which asks how it ended on the others.
+/// The outcome of an operation on a rank that asks for its outcome on the others.
 struct ended_call {
   static constexpr std::uint64_t unnamed = ~std::uint64_t{0};
   std::uint64_t sequence = unnamed;  ///< the operation, the same on all ranks; or what each of them means
@@ -124,7 +124,7 @@ constexpr std::uint64_t packed(const op& with) {
          static_cast<std::uint64_t>(with.kind) << 24;
 }
 
-/// What tells one call from another: the one list of fields behind plan caches, the ports' memory of calls, and the fingerprint. Left
+/// The fields that distinguish calls: the one list behind plan caches, the ports' memory of calls, and the fingerprint. Left
 /// out is what neither a plan nor a peer depends on: a factor, a user's function (but not its name or type), the root or op of what has none, and counts that
 /// only some ranks know. Refers to the call.
 struct call_identity {

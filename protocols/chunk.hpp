@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What travels between the lanes of two ranks: a reference to bytes and the names that put it in order.
+// A message between the lanes of two ranks: a reference to bytes and the names that put it in order.
 
 #include <cstddef>
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace troupe {
 
-/// Which operation of a communicator. Collectives count 0, 1, 2 … in the order of the calls; sends and receives between a pair
+/// The number of an operation of a communicator. Collectives count 0, 1, 2 … in the order of the calls; sends and receives between a pair
 /// of ranks are counted for themselves, each tag for itself; they have the top bit set and below it the tag. They never wrap round: at a
 /// thousand million calls a second 63 bits last for 292 years, and the 47 below a tag for 39 hours of nothing but sends of one pair.
 using epoch_t = std::uint64_t;

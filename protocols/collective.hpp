@@ -88,7 +88,7 @@ enum class least_traffic : std::uint8_t {
 
 /// The size of a stage's block where a call is performed in tiers, in blocks of that call.
 enum class tier_block : std::uint8_t { one, of_host, of_all };
-/// Where a host's first rank has what comes out of a stage.
+/// The place of a stage's result at a host's first rank.
 enum class tier_place : std::uint8_t { nowhere, output, host_of_output, apart };
 /// A stage of a call in tiers (tiers.hpp). Its input is what has come out of the stage before it; that of the first is the call's.
 struct tier_stage {
@@ -121,7 +121,7 @@ struct collective_traits {
   required<in_place_rule> place;
   /// A block may be cut into pieces that get ready one by one (docs/partitioned.md).
   required<bool> partitioned;
-  /// How it is performed in tiers; nothing: it is not. The second stage is the collective itself.
+  /// The stages when it is performed in tiers; nothing: it never is. The second stage is the collective itself.
   required<std::optional<tier_stages>> tiers;
 
   /// Number of different blocks among n ranks.

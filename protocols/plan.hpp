@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What the planner decided for one kind of call, made once and shared by all ranks and all repetitions.
+// The planner's decision for one kind of call, made once and shared by all ranks and all repetitions.
 
 #include <atomic>
 #include <cstddef>
@@ -100,7 +100,7 @@ public:
 
   std::variant<mailbox_plan, slots_plan, direct_plan, nic_plan, tiers_plan> port;  ///< how chunks get to peers
 
-  /// What `identity` should be, from digest(*notes) and how the score is performed: the same for all sizes that share the plan, and in
+  /// The value for `identity`, from digest(*notes) and the way in which the score is performed: the same for all sizes that share the plan, and in
   /// every process.
   std::uint64_t computed_identity(std::uint64_t score_digest) const;
   /// For people: "ring, protocol simple, 2 channels, 4 slices (1f9a03d2)".

@@ -45,7 +45,7 @@ struct tier_buffers {
   const void* input = nullptr;
   void* output = nullptr;
 };
-/// What a stage reads and writes at the rank, whose number is that among all. Only first ranks are in `across`.
+/// The buffers that a stage reads and writes at the rank, which has its number among all ranks. Only first ranks are in `across`.
 tier_buffers buffers_of_tier(const call& whole, tier which, int of_host, rank_t rank, const tier_room& room);
 
 }  // namespace troupe

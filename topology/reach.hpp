@@ -37,7 +37,7 @@ public:
   reach farthest() const noexcept { return farthest_; }
   /// The same of each other's buffers, which the system may copy from and to between the processes of a host.
   const std::string& why_no_buffers() const noexcept;
-  /// What their messages go through: a layout without homes is a model, and its messages stay in the process. Throws as between().
+  /// The reach that messages between the two ranks go through. A layout without homes is a model, and its messages stay in the process. Throws as between().
   reach link_between(int a, int b) const { return layout_.homes.empty() ? reach::process : between(a, b); }
   /// Of ranks of two hosts: how many levels of groups of hosts (pods, racks of pods …) part them. 0: they are in one innermost group, or on one host, or the layout has no homes.
   int borders_between(int a, int b) const;
@@ -61,7 +61,7 @@ public:
   int ranks_of_each_host() const;
   /// The system copies between the processes of a host.
   bool copies() const noexcept { return layout_.copies; }
-  /// What one rank sends to another may have to go through elements of the layout: it is a model, not what a join found.
+  /// Messages from one rank to another may have to go through elements of the layout: it is a model, not what a join found.
   bool routed() const noexcept { return routed_; }
   /// Why not all ranks reach each other's memory: "ranks 0 and 4 are on different servers, which share no memory". Empty if they do.
   const std::string& why_apart() const noexcept { return why_apart_; }

@@ -35,7 +35,7 @@ public:
   /// of them from it, and yielding helps nobody. Not known is whether a thread here was stopped in the middle of its part, so nobody should look for long.
   /// After advance(); some loads a rank.
   virtual bool waits_for_other_cores() const { return false; }
-  /// What each unfinished lane lacks. For verdicts; allocates.
+  /// The resource that each unfinished lane waits for. For verdicts; allocates.
   virtual std::vector<lane_wait> waits() const = 0;
   /// Tells a sleep what the rank waits for: a message of one peer or of anybody, and every peer whose credit a lane lacks.
   virtual void announce(slot_board::sleep& to) const = 0;

@@ -49,7 +49,7 @@ namespace troupe::actors {
 
 class rank_cell;
 
-/// What a caller waits for; unknown: for something.
+/// The event that a caller waits for; unknown: any.
 struct awaited {
   std::span<const operation_ptr> ops{};
   const completion* done = nullptr;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What elements are occupied with where several collectives are under way at once, told by whose it is: a part of the traffic belongs to a job, or
+// The occupation of elements while several collectives are under way, divided by owner: a part of the traffic belongs to a job, or
 // to a group of a replay.
 
 #include <cstddef>

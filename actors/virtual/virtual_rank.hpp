@@ -104,7 +104,7 @@ public:
     return {*this, static_cast<std::uint32_t>(with_.first_rank + static_cast<std::size_t>(rank_))};
   }
 
-  /// What its lanes wait for. For verdicts; the rank cannot go on afterwards.
+  /// The resources that its lanes wait for. For verdicts; the rank cannot go on afterwards.
   virtual std::vector<std::string> waits() = 0;
 
 protected:

@@ -134,7 +134,7 @@ private:
 class dozes_after_work {
 public:
   static constexpr std::chrono::nanoseconds shortest = std::chrono::microseconds{15};
-  /// What is left meanwhile is begun later by that, and by what the system takes to wake a thread, at most.
+  /// Work left during a doze begins later by at most this and the time that the system takes to wake a thread.
   static constexpr std::chrono::nanoseconds longest = std::chrono::microseconds{60};
   /// Since it had something to do. Some 150 dozes, each of which costs its own core 2 to 4 µs.
   static constexpr std::chrono::nanoseconds in_all = std::chrono::milliseconds{10};

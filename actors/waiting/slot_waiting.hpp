@@ -11,7 +11,7 @@
 
 namespace troupe {
 
-/// What a waiting thread asks and tells now and then; never on the way of an operation that ends while it spins.
+/// Questions and reports of a waiting thread, made now and then; never on the way of an operation that ends while it spins.
 class slot_watch {
 public:
   virtual ~slot_watch() = default;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What it costs to yield. Threads that wait for each other give a core back within microseconds; one that computes, perhaps of another program,
+// The cost of a yield. Threads that wait for each other give a core back within microseconds; one that computes, perhaps of another program,
 // keeps it until its slice is over, milliseconds later, while a sleeper would be woken before that. Thirty yields in a row beside such a thread were
 // a tenth of a second. So a thread that got its core back late sleeps for a while where it would have yielded. Where ranks share cores, though, operations of
 // threads that sleep take several times as long as those of threads that yield. So the while is as short as what was lost, and longer only if

@@ -171,7 +171,7 @@ TROUPE_API call_description recv(void* data, std::size_t count, datatype type, r
 
 // -- the same of ranges and single objects -------------------------------------------------------------------------------
 //
-// What holds its elements itself (arguments.hpp). Sizes and counts are in objects; the sentences of errors count the elements that those
+// The same calls for arguments that hold their elements themselves (arguments.hpp). Sizes and counts are in objects; the sentences of errors count the elements that those
 // travel as.
 
 using troupe::detail::blocks_of;

@@ -15,7 +15,7 @@
 
 namespace troupe {
 
-/// How a partitioned operation cuts its blocks: what `…_init` takes behind the buffers (docs/partitioned.md).
+/// The division of a partitioned operation's blocks; the argument of `…_init` that follows the buffers (docs/partitioned.md).
 struct partitions {
   /// Part p of a block of c elements is [⌊p·c/count⌋, ⌊(p+1)·c/count⌋). 1 … 1024.
   explicit partitions(int count) : count(count) {}

@@ -6,7 +6,7 @@
 
 namespace troupe::detail {
 
-/// What the sums of a product begin with.
+/// The initial values of a product's sums.
 enum class gemm_start : std::uint8_t { at_zero, at_c };
 
 /// The inner loop of a matrix product on this processor: c = a·b, or c += a·b, for a few rows and `columns` columns of c.

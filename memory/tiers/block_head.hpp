@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What stands in a tier's memory besides its users' bytes: a head of 16 bytes before every block, and a mark of 8 bytes behind what was asked for.
+// A tier's memory holds, besides its users' bytes: a head of 16 bytes before every block, and a mark of 8 bytes behind what was asked for.
 //
 //   … │ head 16 │ payload, from a cache line on │ mark 8 │ slack … │ head 16 │ payload …
 //       └───────────── a block: whole lines of 64 bytes ──────────┘

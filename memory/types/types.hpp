@@ -131,7 +131,7 @@ TROUPE_API std::optional<op_kind> parse_op(std::string_view text);
 using user_function = void (*)(const void* left, const void* right, void* out, std::size_t count, datatype type,
                                void* context);
 
-/// What a user calls an operation of his own: part of what ranks compare, since a function's address means nothing in another process. A value, at
+/// The name that a user gives to an operation of his own. Ranks compare it, since a function's address means nothing in another process. A value, at
 /// most 31 bytes of printable ASCII.
 class op_name {
 public:

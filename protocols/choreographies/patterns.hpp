@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What several choreographies share: orders of the ranks, lanes in which nobody both sends and receives, and the hypercube of a rank
+// Patterns that several choreographies share: orders of the ranks, lanes in which nobody both sends and receives, and the hypercube of a rank
 // count that is no power of two.
 
 #include <algorithm>
@@ -51,7 +51,7 @@ inline score write_shares(const setup& on, std::string_view name, share_writer s
   return s.finish();
 }
 
-/// What every collective is for a single rank: its input is its output, if it has both.
+/// Every collective of a single rank: its input is its output, if it has both.
 inline score alone(const setup& on, std::string_view name) {
   score_builder s{on, name, 1};
   if (shares_buffers(on.what, 1, 0, 0)) s.lane(0).copy_own(notation::input.all(), notation::output.all());

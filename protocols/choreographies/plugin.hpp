@@ -11,7 +11,7 @@
 
 namespace troupe {
 
-/// What such a library shows, under the name troupe_choreographies.
+/// The table that such a library exports under the name troupe_choreographies.
 struct choreography_list {
   /// Of the types that pass between the library and the program; they change with the version.
   std::size_t sizes[4];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What HCCL's nhr and nb have in common: ⌈log2 n⌉ rounds for any number of ranks, n, in which the distance doubles and every rank gives
+// The common part of HCCL's nhr and nb: ⌈log2 n⌉ rounds for any number of ranks, n, in which the distance doubles and every rank gives
 // to one other and takes from one other. In the round of distance D a rank gives to the rank D ahead the slices of that rank and of
 // every 2·D-th one behind it; so what it still has to do with halves. Nobody is folded away where n is no power of two: the last
 // slices are then simply not there.
@@ -63,7 +63,7 @@ private:
 
 inline std::vector<int> nhr_slice_map(int n);
 
-/// What tells HCCL's two apart.
+/// The differences between nhr and nb.
 struct strided_kind {
   std::string_view name;
   int ahead;        ///< to whom everybody gives while they reduce or scatter; +1: to higher ranks; −1: to lower ones

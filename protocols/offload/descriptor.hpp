@@ -93,7 +93,7 @@ struct sequence {
   std::vector<descriptor> descriptors;
 };
 
-/// What one rank posts for an operation.
+/// The posting of one rank for an operation.
 struct rank_program {
   rank_t rank = 0;
   endpoint at;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What a rank hands to its channels so that they perform its part of one operation.
+// The assignment that a rank gives to its channels, so that they perform its part of one operation.
 
 #include <cstdint>
 #include <memory>

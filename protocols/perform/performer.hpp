@@ -86,7 +86,7 @@ struct memory_map {
   }
 };
 
-/// What a lane lacks, for verdicts that name it.
+/// The resource that a lane waits for. For verdicts that name it.
 struct lane_wait {
   enum class reason : std::uint8_t { nothing, chunk, credit, lane, transfer, piece };
   reason why = reason::nothing;
@@ -171,7 +171,7 @@ public:
   void transferred(int lane) { at(lane).transfer = transfer_state::ended; }
 
   bool performed() const { return unfinished_ == 0; }
-  /// What each unfinished lane lacks. Allocates; for verdicts only.
+  /// The resource that each unfinished lane waits for. Allocates; for verdicts only.
   std::vector<lane_wait> waits() const;
 
 private:
@@ -195,7 +195,7 @@ private:
     lane_code code;
     std::size_t next = 0;
     std::uint64_t fan_done = 0;  ///< of the fan at `next`: which members are performed
-    // What it lacks, as in lane_wait.
+    // The resource it waits for, as in lane_wait.
     rank_t lacks_from = -1;
     std::int32_t lacking_step = -1;
     // Of code that makes its instructions (two cache lines a lane): the lanes that wait for this one, and what the first of them waits for.

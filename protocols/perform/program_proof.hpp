@@ -34,7 +34,7 @@
 namespace troupe {
 
 struct proof_subject {
-  /// What was compiled. With `in_place` set where only the root's call is (root_in_place() says when that is allowed).
+  /// The compiled call. With `in_place` set where only the root's call is (root_in_place() says when that is allowed).
   const score& notes;
   const verdict& verified;  ///< of it, without a fault
   call_shape shape;         ///< packed; `counts` are those of all blocks

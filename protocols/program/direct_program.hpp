@@ -54,14 +54,14 @@ struct direct_program {
   };
   /// If all passes only copy from inputs to outputs, in any order: by rank, those to its output. Empty for others.
   std::vector<std::vector<copy_between>> to_own;
-  /// What bodies do with the buffers of a rank that is not theirs; or, of `to_own`, other ranks.
+  /// Accesses by bodies to the buffers of another rank; or, by `to_own`, of other ranks.
   struct use_by_others {
     bool reads_input = false;
     std::vector<std::uint32_t> inputs;  ///< in `operands`: of `to_own`, what others read of its input; empty: all of it
     std::vector<std::uint32_t> outputs;  ///< in `operands`: all targets in its output, if others write some of them
   };
   std::vector<use_by_others> used;  ///< by rank
-  /// What passes between ranks: of inputs, that others read; of outputs, that others write. On average.
+  /// The traffic between ranks: of inputs, that others read; of outputs, that others write. On average.
   struct passing {
     double times = 0;  ///< each byte
     double part = 1;   ///< of a rank's input or output, at once

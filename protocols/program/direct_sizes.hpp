@@ -16,7 +16,7 @@
 
 namespace troupe {
 
-/// What one rank knows of its call with blocks of different sizes. Elements.
+/// One rank's knowledge of its call with blocks of different sizes. Elements.
 struct block_lists {
   std::vector<std::size_t> counts;                       ///< as call::counts
   std::vector<std::size_t> received;                     ///< as call::receive_counts
@@ -54,7 +54,7 @@ public:
   }
   /// Bytes from the begin of the rank's input or output to the end of its last block.
   std::size_t bytes_of_own(bool input) const;
-  /// What `to_own` of all ranks reads and writes together; the same at all of them. @pre all lists are known
+  /// The total that `to_own` of all ranks reads and writes; the same at all of them. @pre all lists are known
   std::size_t bytes_to_own() const;
   std::size_t scratch_bytes() const;
 

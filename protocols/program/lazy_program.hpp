@@ -17,7 +17,7 @@
 
 namespace troupe {
 
-/// What all ranks' lazy programs share: sizes of cells.
+/// Data shared by the lazy programs of all ranks: sizes of cells.
 class lazy_sizes {
 public:
   /// @pre as for compile(); steps on several cells only if `cut` is {1, 1} and the call is uniform

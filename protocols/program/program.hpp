@@ -56,11 +56,11 @@ struct arrival {
   auto operator<=>(const arrival&) const = default;
 };
 
-/// What performing a step means. In virtual time its work takes time, so each step stays an instruction of its own. Where only times are
+/// The way in which a step is performed. In virtual time its work takes time, so each step stays an instruction of its own. Where only times are
 /// of interest no bytes move, and there need not be memory for them.
 enum class step_work : std::uint8_t { at_once, timed, timed_without_bytes };
 
-/// What is done to sums while they are made, in place of passes over input and output.
+/// Work done on sums while they are made, instead of in passes over input and output.
 struct sum_handling {
   std::size_t divisor = 1;     ///< instructions that complete a sum divide it by this (avg)
   bool scales_inputs = false;  ///< folds multiply every rank's input by that rank's factor (pre_mul_sum)

@@ -10,7 +10,7 @@
 
 namespace troupe {
 
-/// What of an instruction's cells of L2 lies in one rank's share.
+/// The part of an instruction's L2 cells that lies in one rank's share.
 struct shared_piece {
   rank_t home = -1;
   std::size_t begin = 0;  ///< bytes from where the instruction begins, on both sides

@@ -21,7 +21,7 @@
 
 namespace troupe {
 
-/// What the performer needs of an instruction, and the places of its messages, in one cache line. `lines` count from the begin of
+/// One cache line with the fields of an instruction that the performer needs, and the places of its messages. `lines` count from the begin of
 /// the channel's half.
 struct alignas(64) slot_step {
   step_kind kind = step_kind::wait;

@@ -101,7 +101,7 @@ constexpr bool reads_source(step_kind k) {
 /// Does the step read its `target` before it writes it?
 constexpr bool reads_target(step_kind k) { return k == step_kind::reduce || k == step_kind::recv_reduce; }
 
-/// What a message is called by whom its choreography is from. For people: nothing that is performed or agreed on depends on it.
+/// The name of a message in its choreography. For people: nothing that is performed or agreed on depends on it.
 enum class message_name : std::uint8_t { none, ack, async, data_signal, wait_done, done };
 inline constexpr int message_name_count = 6;
 /// "Ack", "DataSignal"; empty: none.
@@ -181,7 +181,7 @@ struct score {
 
 /// Number of cells of a buffer of `rank`.
 TROUPE_API std::int32_t cell_count(const score& s, rank_t rank, buffer_kind buffer);
-/// What cell `cell` of that buffer holds. @pre 0 <= cell < cell_count(...)
+/// The contents of cell `cell` of that buffer. @pre 0 <= cell < cell_count(...)
 TROUPE_API extent extent_of(const score& s, rank_t rank, buffer_kind buffer, std::int32_t cell);
 /// Two extents that have the same number of elements in every call the score is made for.
 TROUPE_API bool same_size(const score& s, const extent& a, const extent& b);

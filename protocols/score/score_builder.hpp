@@ -66,7 +66,7 @@ public:
   lane_writer& after(step_ref earlier) { return after_ = earlier, *this; }
   /// The next step combines the other way round (local operand first).
   lane_writer& swapped(bool yes = true) { return swapped_ = yes, *this; }
-  /// What the next step receives or sends is called so.
+  /// Names the message that the next step receives or sends.
   lane_writer& called(message_name which) { return called_ = which, *this; }
   /// The following recv_reduce steps belong to fan `id` (0 ends it).
   lane_writer& fan(std::uint16_t id) { return fan_ = id, *this; }

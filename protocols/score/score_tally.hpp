@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What a score amounts to, counted without writing it: a step costs some nanoseconds and no memory. For callers that want to know whether
+// The totals of a score, counted without writing it: a step costs some nanoseconds and no memory. For callers that want to know whether
 // a choreography is worth writing for so many ranks.
 
 #include <cstdint>

@@ -40,7 +40,7 @@ struct slice_order {
     return {within / size, begin + static_cast<int>(within % size)};
   }
 
-  /// What comes after `at`; step `steps` at the end. @pre at.step < steps
+  /// The position after `at`; step `steps` at the end. @pre at.step < steps
   position next(std::size_t steps, position at) const {
     const int end = end_of_group(at.slice);
     if (at.slice + 1 < end) return {at.step, at.slice + 1};

@@ -62,7 +62,7 @@ private:
   large_vector<std::size_t> canonical_;  ///< empty: every cell is its own memory
 };
 
-/// What the locations hold and which steps touched them.
+/// The contents of the locations, and the steps that touched them.
 class cell_memory {
 public:
   using node_id = reduction_forest::node_id;

@@ -2,7 +2,7 @@
 #pragma once
 // One run of a score on symbols. Lanes are run in any order (each until it is stuck): the outcome is the same for all orders.
 //
-// What is known of the order of events (vector clocks, one component a lane):
+// The known order of events (vector clocks, one component a lane):
 //   - the steps of a lane follow each other; a step comes after the step named by `after`;
 //   - a receive comes after the send of its message;
 //   - a send comes after the receive that gave its credit back: receive i before send i + credits of a channel;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What can be said against a score without running it: sizes, ranks, places, operands, fans.
+// Faults of a score that are found without running it: sizes, ranks, places, operands, fans.
 
 #include <optional>
 
@@ -22,7 +22,7 @@ std::optional<fault> check_switches(const score& s);
 
 /// The operand that has as many cells as the message that the step receives.
 inline const place& received_into(const step& s) { return writes(s.kind) ? s.target : s.source; }
-/// What a sending step hands out a reference to; for recv_reduce_send only its size counts.
+/// The memory that a sending step hands out a reference to; for recv_reduce_send only its size counts.
 inline const place& sent_from(const step& s) {
   return s.kind == step_kind::send || s.kind == step_kind::recv_reduce_send ? s.source : s.target;
 }

@@ -7,7 +7,7 @@
 
 namespace troupe {
 
-/// What this process may use of this computer. Sizes are bytes; 0 means "unknown".
+/// The part of this computer that this process may use. Sizes are bytes; 0 means "unknown".
 struct host {
   int packages = 1;
   int cores = 1;             // physical, whole computer

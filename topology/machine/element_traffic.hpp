@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What passed one element of a machine, as real runs count it (engine::traffic()).
+// The traffic through one element of a machine, as real runs count it (engine::traffic()).
 
 #include <cstdint>
 #include <string>

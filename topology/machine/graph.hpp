@@ -76,7 +76,7 @@ public:
   /// @throws error(errc::invalid_argument) if this machine has no such element.
   element_id id_of(const machine_element& what) const;
   machine_element at(element_id id) const;
-  /// What reads and writes the memory of who sits there: a DMA engine, or a host.
+  /// The element that reads and writes the memory of the rank there: a DMA engine, or a host.
   element_id memory_of(const coordinates& place) const;
 
   /// "dma 0.0.1" · "ring 0.0:1→2" · "link 0:0→3" · "nic 1:0" · "switch" · "host 0" · "pcie 0.0 down"

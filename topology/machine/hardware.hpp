@@ -30,7 +30,7 @@
 
 namespace troupe {
 
-/// What an element is, for reports and traces; nothing else depends on it.
+/// The kind of an element, for reports and traces; nothing else depends on it.
 enum class element_role : std::uint8_t { link, ring_segment, dma, nic, switch_port, pcie, core };
 inline constexpr int element_role_count = 7;
 /// "link", "ring_segment", "dma", "nic", "switch", "pcie", "core".
@@ -52,7 +52,7 @@ enum class duplex : std::uint8_t {
   half,  ///< both directions occupy one
 };
 
-/// What elements of one sort have in common. A bandwidth of 0 means that bytes take no time.
+/// The properties that elements of one class share. A bandwidth of 0 means that bytes take no time.
 struct element_class {
   std::string name{};  ///< unique among the hardware's; begins the keys of overrides: "nic.bandwidth"
   element_role role = element_role::link;
@@ -74,7 +74,7 @@ struct element_class {
 };
 using class_id = std::uint16_t;
 
-/// What a rank's own work costs, in order of a step: receive (after the chunk has come), step, bytes, send (before it leaves).
+/// The costs of a rank's own work, in the order of a step: receive (after the chunk has come), step, bytes, send (before it leaves).
 struct host_costs {
   picoseconds launch{0};   ///< once, before a rank's first step
   picoseconds step{0};     ///< every step
@@ -99,7 +99,7 @@ struct host_costs {
   std::string source{};
 };
 
-/// What a protocol does to a message (spec 5). The wire carries whole cells: ⌈bytes / payload⌉ · wire.
+/// The effect of a protocol on a message (spec 5). The wire carries whole cells: ⌈bytes / payload⌉ · wire.
 struct protocol_costs {
   std::string name{};              ///< "simple", "ll", "ll128"
   int wire = 1, payload = 1;       ///< LL: 8 bytes on the wire for 4; LL128: 128 for 120
@@ -109,7 +109,7 @@ struct protocol_costs {
   std::string source{};
 };
 
-/// What `bytes` take on the wire: whole cells, each of `wire` bytes for `payload` of them.
+/// The bytes on the wire for `bytes` of payload: whole cells, each of `wire` bytes for `payload` of them.
 constexpr std::uint64_t bytes_on_wire(std::uint64_t bytes, std::uint64_t wire, std::uint64_t payload) {
   return (bytes + payload - 1) / payload * wire;
 }
@@ -278,7 +278,7 @@ std::vector<protocol_costs> gpu_protocols();
 
 // -- presets --
 
-/// What a preset may depend on besides the number of ranks. Constants are not in here: they belong to the classes, where
+/// The parameters of a preset besides the number of ranks. Constants are not in here: they belong to the classes, where
 /// hardware::set() reaches them.
 struct preset_request {
   int ranks = 0;                                               ///< 0: the preset's own

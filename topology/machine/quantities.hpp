@@ -17,9 +17,9 @@ std::optional<picoseconds> parse_time(std::string_view text);
 /// Bytes per second of "25GB/s", "69.6 GB/s", "100e9 B/s", "200Gbit/s", "512MB/s" (K, M, G, T: powers of 1000). Empty if it is none of
 /// these or below 1: a number without a unit is no rate, since one takes it for GB/s and the other for bits.
 std::optional<std::uint64_t> parse_rate(std::string_view text);
-/// What a message says of a text that parse_rate() does not take: the text, and what would be right.
+/// The message about a text that parse_rate() does not accept: the text, and what would be right.
 std::string what_no_rate_is(std::string_view text);
-/// What is counted, not measured: "300T", "5e9", "64" (powers of 1000). Empty if it is none of these or below 1.
+/// A count, not a measure: "300T", "5e9", "64" (powers of 1000). Empty if it is none of these or below 1.
 std::optional<std::uint64_t> parse_count(std::string_view text);
 
 /// Microwatts of "5W", "350 mW", "1.2kW". Empty if it is none of these.

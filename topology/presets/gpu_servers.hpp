@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What the GPU presets have in common: inside a server a port of every GPU on a fabric that does not block, between servers a NIC a
+// The common part of the GPU presets: inside a server a port of every GPU on a fabric that does not block, between servers a NIC a
 // GPU
 // and a network that blocks at its ports only.
 //

@@ -47,7 +47,7 @@ namespace troupe {
 /// One message. The head, which changes with every short message, is apart from the rest, which does not: then an end that looks whether the other
 /// one is away finds that in its own cache. Pairs of lines, since processors fetch the neighbour too.
 struct pair_slot {
-  /// What fits the stamp's line and its neighbour, which comes with it.
+  /// The bytes that fit the stamp's line and its neighbour, which comes with it.
   static constexpr std::size_t inline_bytes = 112;
 
   struct alignas(128) {

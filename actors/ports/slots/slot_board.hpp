@@ -313,7 +313,7 @@ public:
   shared_cores& cores() { return cores_; }
   /// Bytes of memory laid down so far, for reports.
   std::size_t bytes() const;
-  /// What its roots take, about; 0 of no ranks.
+  /// The approximate bytes that its roots take; 0 of no ranks.
   static std::size_t root_bytes(int ranks);
   /// The most that a board of so many ranks may ever lay down.
   static std::size_t most_bytes(int ranks);
