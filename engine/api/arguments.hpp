@@ -220,6 +220,7 @@ constexpr op_kind known_kind() {
 
 /// Throws errc::unsupported with what would be right.
 TROUPE_API void require_reduces(arithmetic reduces, const op& with);
+[[noreturn]] TROUPE_API void refuse_null_function();
 
 template <class F, class T>
 void apply(const void* left, const void* right, void* out, std::size_t count, datatype, void* context) {
@@ -263,9 +264,13 @@ op op_of(const F& function) {
     return what;
   } else if constexpr (std::is_function_v<F> || std::is_pointer_v<F>) {
     const std::decay_t<F> pointer = function;
+    if constexpr (std::is_pointer_v<F>)
+      if (pointer == nullptr) refuse_null_function();
     return user_op(&apply<std::decay_t<F>, T>, reinterpret_cast<void*>(pointer), false);
   } else {
     // user_function has no const: apply() restores it.
+    if constexpr (!std::is_empty_v<F> && requires { static_cast<bool>(function == nullptr); })
+      if (function == nullptr) refuse_null_function();  // a std::function without one
     op what = is_stateless<F>
                   ? user_op(&apply<F, T>, nullptr, false)
                   : user_op(&apply<F, T>, const_cast<void*>(static_cast<const void*>(std::addressof(function))), false);

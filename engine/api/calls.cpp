@@ -17,6 +17,10 @@ std::uint64_t type_mark_of(std::string_view type_name) noexcept {
   return std::max<std::uint64_t>(h.state, 1);
 }
 
+void refuse_null_function() {
+  throw error(errc::invalid_argument, "the function that reduces is null; pass one, or an operation such as sum");
+}
+
 void require_reduces(arithmetic reduces, const op& with) {
   const auto any_of = [&](std::initializer_list<op_kind> kinds) {
     return std::find(kinds.begin(), kinds.end(), with.kind) != kinds.end();

@@ -356,6 +356,9 @@ namespace {
 std::shared_ptr<communicator_state> found_world(const std::shared_ptr<engine_core>& core, int ranks,
                                                 std::shared_ptr<actors::run_threads> run) {
   if (ranks < 1) throw error(errc::invalid_argument, "an engine needs at least one rank, not " + std::to_string(ranks));
+  if (ranks > most_ranks_of_a_process)
+    throw error(errc::invalid_argument, "one process performs at most " + std::to_string(most_ranks_of_a_process) +
+                                            " ranks, not " + std::to_string(ranks));
   if (core->has_layout && ranks > core->machine_layout.size())
     throw error(errc::invalid_argument, "the layout " + core->options.layout + " has " +
                                             std::to_string(core->machine_layout.size()) + " places but " +

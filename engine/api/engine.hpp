@@ -43,7 +43,7 @@ public:
   /// and they get errc::rank_missing at once instead of at a deadline.
   void run(int ranks, const std::function<void(troupe::communicator&)>& body);
 
-  /// The communicators of `ranks` new ranks, to be used from wherever the caller likes: a thread each, or one thread with groups.
+  /// The communicators of `ranks` new ranks, at most 1024 in a process, to be used from wherever the caller likes: a thread each, or one thread with groups.
   std::vector<troupe::communicator> communicators(int ranks);
 
   /// The world communicator of a job of many processes, of which this one has one rank: started by troupe launch, mpirun, srun or torchrun, or

@@ -38,7 +38,11 @@ planner::impl::impl(const engine_options& o, const tuning* costs)
 }
 
 engine_options planner::impl::checked(engine_options o) {
-  for (const choreography* mine : o.choreographies) register_choreography(*mine);
+  for (const choreography* mine : o.choreographies) {
+    if (mine == nullptr)
+      throw error(errc::bad_config, "engine_options::choreographies holds a null pointer; each must be a choreography");
+    register_choreography(*mine);
+  }
   for (const auto& [name, file] : o.choreography_libraries) load_choreographies(file.c_str());
   const auto wrong = [](const std::string& text) { throw error(errc::bad_config, text); };
   const auto check_range = [&](const std::string& name, int value, int least, int most) {

@@ -21,6 +21,7 @@
 #include "actors/ports/link/ucx/ucx_transport.hpp"
 #include "actors/ports/segment/copy_costs.hpp"
 #include "actors/waiting/napping.hpp"
+#include "engine/config/configuration.hpp"
 #include "engine/planning/hccl_selection.hpp"
 #include "engine/planning/nccl_selection.hpp"
 #include "engine/planning/tuning.hpp"
@@ -255,6 +256,10 @@ void check_join(const engine_core& core, const join_options& options, int ranks_
     throw error(errc::bad_config, "engine.faults happen inside one process; a job of several has none");
   if (ranks_here < 1)
     throw error(errc::invalid_argument, "join: a process needs at least one rank, not " + std::to_string(ranks_here));
+  if (ranks_here > most_ranks_of_a_process)
+    throw error(errc::invalid_argument, "join: one process performs at most " +
+                                            std::to_string(most_ranks_of_a_process) + " ranks, not " +
+                                            std::to_string(ranks_here));
   if (options.silence < std::chrono::milliseconds{100})
     throw error(errc::bad_config, "join: a silence of " + std::to_string(options.silence.count()) +
                                       " ms would take busy processes for lost; 100 is the least");

@@ -6,7 +6,7 @@
 //
 // A receive is early if it stands behind receives alone that are of other peers, and nobody but its lane touches its place: before those receives
 // nothing sends from there, and among them nothing touches it. Then the place is free as soon as the lane has come to the first of them, and
-// mailbox_proof.cpp proves that it is.
+// mailbox_proof.cpp proves that it is. Steps of other ranks touch it only in scores for ranks that share memory, whose chunks are not received into places.
 
 #include <vector>
 

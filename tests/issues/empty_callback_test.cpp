@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An empty function was taken as a callback, and its call logged as an exception.
+// An empty function was taken as a callback, and its call logged as an exception; a null one that reduces, or a null choreography, crashed; and ranks
+// beyond what a process performs took memory without end.
 
 #include <doctest/doctest.h>
 
@@ -49,4 +50,36 @@ TEST_CASE("partitioned::then with an empty function takes the earlier callback b
   for (partitioned& one : calls) one.wait();
   calls.clear();  // callbacks have returned
   CHECK(told == 1);
+}
+
+TEST_CASE("a null function is refused where it is to reduce") {
+  engine e;
+  auto comms = e.communicators(1);
+  std::array<int, 2> data{1, 2};
+  int (*const none)(int, int) = nullptr;
+  const std::function<int(int, int)> empty;
+  const auto refused = [&](const auto& function) {
+    try {
+      comms[0].all_reduce(data, function);
+    } catch (const error& why) {
+      CHECK(std::string{why.what()}.find("the function that reduces is null") != std::string::npos);
+      return why.code() == make_error_code(errc::invalid_argument);
+    }
+    return false;
+  };
+  CHECK(refused(none));
+  CHECK(refused(empty));
+  const std::function<int(int, int)> some = [](int a, int b) { return a + b; };
+  comms[0].all_reduce(data, some);
+  CHECK(data == std::array{1, 2});
+}
+
+TEST_CASE("a null choreography of engine_options is refused, and so are more ranks than a process performs") {
+  engine_options options;
+  options.choreographies.push_back(nullptr);
+  CHECK_THROWS_WITH_AS(engine{options}, doctest::Contains("engine_options::choreographies holds a null pointer"),
+                       error);
+  engine e;
+  CHECK_THROWS_WITH_AS(static_cast<void>(e.communicators(1025)),
+                       doctest::Contains("one process performs at most 1024 ranks, not 1025"), error);
 }

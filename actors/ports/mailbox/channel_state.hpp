@@ -64,7 +64,7 @@ public:
   /// To the channel of the same number at rank `to`. True: it is settled (chunk::settled), and no credit will come back for it.
   virtual bool deliver(rank_t to, chunk&& what) = 0;
   virtual void give_back(rank_t to, const credit& what) = 0;
-  /// A step waits for that long chunk, and its place is free. True: it may be received there from now on, until withdraw_place(), or until it
+  /// A step waits for that long chunk, or will after others (early_receives.hpp), and its place is free. True: it may be received there from now on, until withdraw_place(), or until it
   /// comes. False: it never is.
   virtual bool offer_place(const expected_chunk&) { return false; }
   /// Nothing is received there any more, even if something had begun to be.

@@ -73,7 +73,7 @@ std::span<const exit_status> exit_statuses() {
        {exit_usage, "the command line, a configuration or a file cannot be followed"},
        {exit_failed, "failed while running: also output that cannot be written, and memory that ran out"},
        {exit_interrupted,
-        "interrupted (SIGINT or SIGTERM); in the first milliseconds, before the program's own code runs, "
+        "interrupted (SIGINT or SIGTERM); while the system still loads the program, before its own code runs, "
         "the system's default holds: ended by the signal, 143 of SIGTERM"}}};
   return all;
 }
