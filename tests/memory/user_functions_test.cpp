@@ -147,6 +147,7 @@ TEST_CASE("user functions: a child process has none of its parent's threads, and
   if (child == 0) {
     ::alarm(20);
     bool right = function_watcher::running().empty();
+#if !defined(__SANITIZE_THREAD__)  // which starts no threads after a fork
     gate own;
     std::thread here{[&] { call(named("child", user_op(waits, &own))); }};
     while (!own.inside) std::this_thread::yield();
@@ -154,6 +155,7 @@ TEST_CASE("user functions: a child process has none of its parent's threads, and
     right = right && running.size() == 1 && running[0].name.view() == "child";
     own.open = true;
     here.join();
+#endif
     ::_exit(right && function_watcher::running().empty() ? 0 : 1);
   }
   at.open = true;
