@@ -6,7 +6,6 @@ Two network namespaces, joined by a bridge. Needs root, ip(8), openssl(1)."""
 
 import argparse
 import collections
-import json
 import os
 import statistics
 import subprocess
@@ -16,7 +15,7 @@ import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, os.path.join(ROOT, "bench", "driver"))
-from hosts import Hosts  # noqa: E402
+from hosts import Hosts, rows_of  # noqa: E402
 
 
 def certificates(folder):
@@ -59,15 +58,7 @@ def measure(o, hosts, lanes, tls, more):
     out = os.path.join(hosts.folder, "rows.json")
     words = [o.troupe, "launch", "--hosts", files, o.troupe, "bench", "--collective", o.collectives, "-b", o.least, "-e", o.most, "-f", "16",
              "-n", str(o.iterations), "-w", "3", "-J", out, "--set", f"engine.lanes={lanes}", *more]
-    environment = {**os.environ, **tls, "TROUPE_INTERFACE": "e0"}
-    done = subprocess.run(["ip", "netns", "exec", hosts.name(0), *words], env=environment, capture_output=True, text=True, timeout=300)
-    if done.returncode != 0:
-        raise SystemExit(f"{' '.join(words)}\n{done.stdout}{done.stderr}")
-    with open(out) as file:
-        rows = json.load(file)["rows"]
-    for row in rows:
-        if row["wrong"]:
-            raise SystemExit(f"wrong bytes: {row}")
+    rows = rows_of(["ip", "netns", "exec", hosts.name(0), *words], out, {**tls, "TROUPE_INTERFACE": "e0"}, 300)
     return {(row["collective"], row["bytes"]): row["time_us"] for row in rows}
 
 

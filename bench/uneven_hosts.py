@@ -17,7 +17,7 @@ import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, os.path.join(ROOT, "bench", "driver"))
-from hosts import Hosts, INTERFACE  # noqa: E402
+from hosts import Hosts, INTERFACE, rows_of  # noqa: E402
 
 UNIT = 1024
 TOKENS = (412, 89, 301, 174)  # spec of all-to-all, "imbalance"
@@ -162,15 +162,7 @@ def by_troupe(hosts, troupe, o, matrices):
                 file.write(f'choreography = "{o.choreography}"\n')
     more = [word for one in o.set for word in ("--set", one)]
     words = hosts.troupe(troupe, [troupe, "run", path, "--json", out, *more], 1)
-    done = subprocess.run(words, env={**os.environ, "TROUPE_INTERFACE": INTERFACE}, capture_output=True, text=True, timeout=600)
-    if done.returncode != 0:
-        raise SystemExit(f"{' '.join(words)}\n{done.stdout}{done.stderr}")
-    with open(out) as file:
-        rows = json.load(file)["rows"]
-    for row in rows:
-        if row["wrong"]:
-            raise SystemExit(f"wrong bytes: {row}")
-    return [row["time_us"] * 1e-6 for row in rows]
+    return [row["time_us"] * 1e-6 for row in rows_of(words, out, {"TROUPE_INTERFACE": INTERFACE}, 600)]
 
 
 def main():

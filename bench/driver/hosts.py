@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hosts that are network namespaces of this computer, joined by a bridge; and how each contender is started over them. Needs root and ip(8)."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -29,6 +30,19 @@ def why_not():
         return "network namespaces cannot be made here"
     subprocess.run(["ip", "netns", "del", name], capture_output=True)
     return None
+
+
+def rows_of(words, out, variables, seconds):
+    """The rows of the JSON that the command, a bench or a run of troupe, writes to `out`. Ends the program where it fails, or where bytes are wrong."""
+    done = subprocess.run(words, env={**os.environ, **variables}, capture_output=True, text=True, timeout=seconds)
+    if done.returncode != 0:
+        raise SystemExit(f"{' '.join(words)}\n{done.stdout}{done.stderr}")
+    with open(out) as file:
+        rows = json.load(file)["rows"]
+    for row in rows:
+        if row["wrong"]:
+            raise SystemExit(f"wrong bytes: {row}")
+    return rows
 
 
 class Hosts:
