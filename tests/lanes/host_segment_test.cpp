@@ -349,6 +349,38 @@ TEST_CASE("segment: nothing is copied from a process that has ended, and one tha
 }
 #endif
 
+#if !defined(TROUPE_SLOTS_UNDER_TSAN)
+TEST_CASE("segment: one that was stopped at the lock, and counts as lost, is ended, and the others have the lock") {
+  using namespace troupe::actors::segment;
+  if (!mutexes_outlive_their_owners()) {
+    MESSAGE("skipped: this system does not tell of mutexes whose owner has ended");
+    return;
+  }
+  const auto here = host_segment::make();
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const auto there = seen_by_another(*here);
+    there->meet(1, 2, in_a_while(), never_alone);
+    void* const at = ::mmap(nullptr, sizeof(table), PROT_READ | PROT_WRITE, MAP_SHARED, there->get(), 0);
+    const lock held{*static_cast<table*>(at), 1, {}};
+    ::raise(SIGSTOP);
+    ::_exit(0);  // it was let go on
+  }
+  here->meet(0, 2, in_a_while(), never_alone);
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, WUNTRACED) == child);
+  REQUIRE(WIFSTOPPED(status));
+  const bool can_end = here->copies();
+  if (can_end) here->lost(1);
+  else
+    ::kill(child,
+           SIGCONT);  // what the system does not let this process read it does not let it end by this way, either
+  CHECK(here->attach(5, {0, 1}, 1000));
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  if (can_end) CHECK((WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL));
+}
+#endif
+
 TEST_CASE("why a process cannot copy any more its neighbours can tell, too") {
   using namespace troupe::actors::segment;
   const auto shared = std::make_unique<table>();

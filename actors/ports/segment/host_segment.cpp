@@ -111,7 +111,7 @@ private:
 // -- the memory -------------------------------------------------------------------------------------------------------------
 
 host_segment::host_segment(descriptor memory, table* shared)
-    : memory_(std::move(memory)), shared_(shared), lost_(most_processes) {}
+    : memory_(std::move(memory)), shared_(shared), lost_(most_processes), end_lost_([this] { end_lost(); }) {}
 
 table* host_segment::map_table(int memory) {
   void* const at = ::mmap(nullptr, sizeof(table), PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0);
@@ -197,7 +197,8 @@ void host_segment::meet(std::uint32_t here, std::uint32_t processes, std::chrono
   shared_->came.fetch_add(1);
   wait_for_all(shared_->came, "mapped its memory");
   for (std::uint32_t p = 0; p < processes; ++p) {
-    neighbours_.push_back(p == here ? nullptr : std::make_unique<neighbour>(*shared_, here, p, memory_.get()));
+    neighbours_.push_back(p == here ? nullptr
+                                    : std::make_unique<neighbour>(*shared_, here, p, memory_.get(), end_lost_));
     if (p != here && shared_->denied.load() == 0 && neighbours_.back()->try_it() != neighbour::found::it)
       shared_->denied.store(1);
   }
@@ -208,6 +209,17 @@ void host_segment::meet(std::uint32_t here, std::uint32_t processes, std::chrono
 doorbell& host_segment::nic_bell_of(std::uint32_t process) noexcept { return shared_->processes[process].nic; }
 
 bool host_segment::copies() const noexcept { return !neighbours_.empty() && shared_->denied.load() == 0; }
+
+// -- the lock ---------------------------------------------------------------------------------------------------------------
+
+lock host_segment::lock_table() const { return {*shared_, here_, end_lost_}; }
+
+void host_segment::end_lost() const noexcept {
+  for (std::size_t p = 0; p < neighbours_.size(); ++p)
+    if (neighbours_[p] != nullptr && lost_[p].load(std::memory_order_relaxed) &&
+        shared_->processes[p].locking.load(std::memory_order_relaxed) != 0)
+      neighbours_[p]->end();
+}
 
 // -- regions ----------------------------------------------------------------------------------------------------------------
 
@@ -251,7 +263,7 @@ std::shared_ptr<board_memory> host_segment::attach(std::uint64_t id, std::vector
   std::uint32_t which = 0;
   {
     const std::set<std::uint32_t> different(processes.begin(), processes.end());
-    const lock mine{*shared_};
+    const lock mine = lock_table();
     const stretch* const found = find_or_make(id, static_cast<std::uint32_t>(different.size()), wanted);
     if (found == nullptr)
       throw error(errc::out_of_memory, "there are " + std::to_string(most_stretches) +
@@ -274,7 +286,7 @@ std::shared_ptr<board_memory> host_segment::attach(std::uint64_t id, std::vector
 /// The last one's pages go back to the system, so the next user of the place finds zeros.
 void host_segment::detach(std::uint32_t which) noexcept {
   try {
-    const lock mine{*shared_};
+    const lock mine = lock_table();
     stretch& s = shared_->of[which];
     if (s.left == 0 || --s.left > 0) return;
     give_back(s);
@@ -309,7 +321,7 @@ std::uint64_t up_to_class(std::uint64_t bytes) {
 std::byte* host_segment::lend(std::size_t bytes) {
   if (neighbours_.empty() || bytes == 0 || bytes > shared_->whole / 4) return nullptr;
   const std::uint64_t wanted = up_to_class(bytes);
-  const lock mine{*shared_};
+  const lock mine = lock_table();
   // Data that find no room here go without; the last places are kept for communicators, which cannot.
   const auto used = [](const stretch& s) { return s.id != 0; };
   if (std::count_if(shared_->of, shared_->of + shared_->stretches, used) >= most_lent) return nullptr;
@@ -338,7 +350,7 @@ std::byte* host_segment::lend(std::size_t bytes) {
 
 void host_segment::take_back(std::byte* what) noexcept {
   try {
-    const lock mine{*shared_};
+    const lock mine = lock_table();
     const auto address = reinterpret_cast<std::uint64_t>(what);
     for (std::uint32_t i = 0; i < shared_->stretches; ++i) {
       stretch& s = shared_->of[i];
@@ -367,7 +379,7 @@ bool host_segment::lies_here(const std::byte* what) const noexcept {
 }
 
 std::uint32_t host_segment::regions() const {
-  const lock mine{*shared_};
+  const lock mine = lock_table();
   std::uint32_t used = 0;
   for (std::uint32_t i = 0; i < shared_->stretches; ++i)
     if (shared_->of[i].id != 0) ++used;

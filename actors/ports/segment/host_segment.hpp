@@ -6,10 +6,10 @@
 // It has no name: one process makes it and passes its descriptor to the others (mesh.hpp), sealed so that it keeps its size, so nothing is left when
 // they are gone, however they end. It is as large as it may ever become; the system gives it memory page by page, when it is written to first.
 //
-// Its first pages are a table of regions, under a lock that the death of its holder does not take along (a robust mutex); every entry is whole at
-// any moment at which its holder may die. Whichever process comes first makes a communicator's region; all others find it by the communicator's
-// number. When each of its processes has given it back, its pages go back to the system, and its place is another region's. A process that dies
-// does not give back: such a region stays until the job has ended.
+// Its first pages are a table of regions, under a lock that the death of its holder does not take along (a robust mutex; a holder that was stopped
+// and counts as lost is ended); every entry is whole at any moment at which its holder may die. Whichever process comes first makes a communicator's
+// region; all others find it by the communicator's number. When each of its processes has given it back, its pages go back to the system, and its
+// place is another region's. A process that dies does not give back: such a region stays until the job has ended.
 //
 // A process has memory there for its callers' data, too (lend()): the others map it when they first reach for an address in it, and work on it as
 // threads would. The memory of a process that was killed stays until the job has ended: others may be at work on it that have not heard of that yet.
@@ -38,6 +38,7 @@
 namespace troupe::actors {
 
 namespace segment {
+class lock;
 class neighbour;
 struct table;
 struct stretch;
@@ -61,7 +62,8 @@ public:
   /// of `processes` @param alone asked while it waits; true: others are lost, so give up. Throws error(timed_out), error(peer_lost).
   void meet(std::uint32_t here, std::uint32_t processes, std::chrono::steady_clock::time_point until,
             const std::function<bool()>& alone);
-  /// Process `which` counts as lost from now on: while it touches a rank's memory that the rank wants back, it is ended. Any thread.
+  /// Process `which` counts as lost from now on: while it touches a rank's memory that the rank wants back, or is at the lock that another one waits
+  /// for, it is ended. Any thread.
   void lost(std::uint32_t which) noexcept {
     if (which < lost_.size()) lost_[which].store(true, std::memory_order_relaxed);
   }
@@ -88,6 +90,8 @@ private:
   class region;
   host_segment(descriptor memory, segment::table* shared);
   static segment::table* map_table(int memory);
+  segment::lock lock_table() const;
+  void end_lost() const noexcept;
   segment::stretch* find_free(std::size_t bytes, std::size_t most);
   segment::stretch* find_or_make(std::uint64_t id, std::uint32_t processes, std::size_t bytes);
   void detach(std::uint32_t which) noexcept;
@@ -98,6 +102,7 @@ private:
   std::uint32_t here_ = 0;
   std::uint64_t nonce_ = 0;              ///< by which the others know that they read from this process
   std::vector<std::atomic<bool>> lost_;  ///< by process
+  std::function<void()> end_lost_;       ///< ends the processes that count as lost and are at the lock
   std::vector<std::unique_ptr<segment::neighbour>> neighbours_;  ///< by process; null: this one
   mutable std::mutex
       own_mutex_;  ///< of the following; held for a look-up, once an operation that may need a staging buffer

@@ -153,7 +153,7 @@ std::byte* neighbour::near(std::byte* its_address) {
 void neighbour::look_again(std::uint64_t changes) {
   std::vector<view> now;
   {
-    const lock mine{of_};
+    const lock mine{of_, here_, end_lost_};
     for (std::uint32_t i = 0; i < of_.stretches; ++i)
       if (const stretch& s = of_.of[i]; s.id != 0 && s.owner == which_ + 1)
         now.push_back({s.id, s.address, s.at, s.bytes, nullptr});

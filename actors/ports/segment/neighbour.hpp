@@ -6,8 +6,10 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <sys/types.h>
@@ -21,8 +23,9 @@ namespace troupe::actors::segment {
 class neighbour {
 public:
   /// @param here,which this process and the other one, of those in the table @param memory descriptor of all of it, which outlives the object
-  neighbour(table& of, std::uint32_t here, std::uint32_t which, int memory)
-      : of_(of), here_(here), which_(which), memory_(memory) {}
+  /// @param end_lost see lock
+  neighbour(table& of, std::uint32_t here, std::uint32_t which, int memory, std::function<void()> end_lost = {})
+      : of_(of), here_(here), which_(which), memory_(memory), end_lost_(std::move(end_lost)) {}
   ~neighbour();
   neighbour(const neighbour&) = delete;
   neighbour& operator=(const neighbour&) = delete;
@@ -67,6 +70,7 @@ private:
   table& of_;
   const std::uint32_t here_, which_;
   const int memory_;
+  const std::function<void()> end_lost_;
   std::atomic<int> handle_{-1};
   std::atomic<bool> ended_{false};
   std::atomic<std::int64_t> seen_at_{0};  ///< when it was last found to be there: ns of the steady clock

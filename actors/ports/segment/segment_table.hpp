@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstdint>
 #include <ctime>
+#include <functional>
 #include <string>
 
 #include <pthread.h>
@@ -19,7 +20,7 @@
 
 namespace troupe::actors::segment {
 
-constexpr std::uint64_t magic = 0x35746e656d676573;  // "segment5"
+constexpr std::uint64_t magic = 0x36746e656d676573;  // "segment6"
 constexpr std::uint64_t page = 64 * 1024;            ///< as large as any system's
 /// Of one job on one host.
 constexpr std::uint32_t most_processes = 4096;
@@ -27,8 +28,10 @@ constexpr std::uint32_t most_processes = 4096;
 constexpr std::uint32_t most_stretches = 16'384;
 /// Of them; from then on nobody gets memory for data.
 constexpr std::int64_t most_lent = most_stretches / 4 * 3;
-/// The table is changed in microseconds: a process that holds the lock for so long was stopped.
-constexpr std::time_t most_locked_seconds = 10;
+/// The table is changed in microseconds: a process that holds the lock for so long was stopped. Those that count as lost are ended then.
+constexpr std::int64_t longest_locked_ns = 1'000'000'000;
+/// So long the others wait for one to be counted as lost, or to go on: longer than a silence (join_options::silence) usually is.
+constexpr std::int64_t most_locked_ns = 60'000'000'000;
 
 constexpr std::uint64_t up_to_page(std::uint64_t bytes) { return (bytes + page - 1) / page * page; }
 
@@ -54,6 +57,7 @@ struct place {
   std::uint64_t nonce_at, nonce;
   std::atomic<std::uint64_t> changes;  ///< of the stretches that it owns; under the lock, looked at without it
   std::atomic<std::int32_t> refused;   ///< `errno` for which it cannot copy from or to others any more; 0: it can
+  std::atomic<std::uint32_t> locking;  ///< its threads that hold the lock, or are about to, or have just given it back
   alignas(64) doorbell nic;            ///< its NIC's thread sleeps there
 };
 
@@ -73,24 +77,44 @@ struct table {
 
 class lock {
 public:
-  explicit lock(table& of) : of_(of) {
-    timespec until{};
-    ::clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += most_locked_seconds;
-#if defined(TROUPE_SLOTS_UNDER_TSAN)  // which does not see the other call
-    const int result = ::pthread_mutex_lock(&of.mutex);
-#else
-    const int result = ::pthread_mutex_clocklock(&of.mutex, CLOCK_MONOTONIC, &until);
-#endif
+  /// @param here this process, of those in the table @param end_lost ends the processes that count as lost and are at the lock: called again and
+  /// again while it is held for longer than anybody who runs holds it. Throws error(io): it stays locked
+  lock(table& of, std::uint32_t here, const std::function<void()>& end_lost) : of_(of), here_(of.processes[here]) {
+    here_.locking.fetch_add(1, std::memory_order_relaxed);
+    const int result = wait(end_lost);
     if (result == EOWNERDEAD) ::pthread_mutex_consistent(&of.mutex);
-    else if (result != 0) fail("is locked by a process that does not go on", result);
+    if (result == 0 || result == EOWNERDEAD) return;
+    here_.locking.fetch_sub(1, std::memory_order_relaxed);
+    fail("is locked by a process that does not go on", result);
   }
-  ~lock() { ::pthread_mutex_unlock(&of_.mutex); }
+  ~lock() {
+    ::pthread_mutex_unlock(&of_.mutex);
+    here_.locking.fetch_sub(1, std::memory_order_relaxed);
+  }
   lock(const lock&) = delete;
   lock& operator=(const lock&) = delete;
 
 private:
+  int wait(const std::function<void()>& end_lost) {
+#if defined(TROUPE_SLOTS_UNDER_TSAN)  // which does not see the other call
+    static_cast<void>(end_lost);
+    return ::pthread_mutex_lock(&of_.mutex);
+#else
+    constexpr std::int64_t second = 1'000'000'000, between_looks = 100'000'000;
+    timespec now{};
+    ::clock_gettime(CLOCK_MONOTONIC, &now);
+    const std::int64_t begun = now.tv_sec * second + now.tv_nsec;
+    for (std::int64_t until = begun + longest_locked_ns;; until += between_looks) {
+      const timespec end{static_cast<std::time_t>(until / second), static_cast<long>(until % second)};
+      const int result = ::pthread_mutex_clocklock(&of_.mutex, CLOCK_MONOTONIC, &end);
+      if (result != ETIMEDOUT || until >= begun + most_locked_ns) return result;
+      if (end_lost) end_lost();
+    }
+#endif
+  }
+
   table& of_;
+  place& here_;
 };
 
 }  // namespace troupe::actors::segment
