@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Private to kernels_f8_in_*.cpp: what those share that are written for certain instructions of x86-64.
+// Private to kernels_*.cpp: what those share that are written for certain instructions of x86-64.
 #pragma once
 
 #if defined(__x86_64__)
