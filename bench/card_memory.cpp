@@ -117,7 +117,7 @@ class ours final : public contender {
 public:
   explicit ours(const range& of) : heap_{of.at(), of.bytes()} {}
   void* take(std::size_t bytes) override { return heap_.try_allocate(bytes); }
-  void give(void* block, std::size_t) override { heap_.deallocate(block); }
+  void give(void* block, std::size_t bytes) override { heap_.deallocate(block, bytes); }
 
 private:
   troupe::tier_heap heap_;
@@ -176,7 +176,7 @@ public:
     flags_ = MALLOCX_ARENA(arena_) | MALLOCX_TCACHE(cache_) | MALLOCX_ALIGN(64);
   }
   void* take(std::size_t bytes) override { return mallocx(std::max<std::size_t>(bytes, 1), flags_); }
-  void give(void* block, std::size_t) override { dallocx(block, flags_ & ~MALLOCX_ALIGN(64)); }
+  void give(void* block, std::size_t bytes) override { sdallocx(block, std::max<std::size_t>(bytes, 1), flags_); }
 
 private:
   struct source {
@@ -211,7 +211,7 @@ public:
     heap_ = mi_heap_get_default();
   }
   void* take(std::size_t bytes) override { return mi_heap_malloc_aligned(heap_, bytes, 64); }
-  void give(void* block, std::size_t) override { mi_free(block); }
+  void give(void* block, std::size_t bytes) override { mi_free_size_aligned(block, bytes, 64); }
 
 private:
   mi_heap_t* heap_;  // kept: destroying it would unmap what it was given

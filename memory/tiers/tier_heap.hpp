@@ -62,6 +62,9 @@ public:
   /// nullptr is nothing. Throws errc::invalid_argument: given back before, no block of this heap, or somebody wrote behind its
   /// end (then it stays out of use); errc::aborted when a head was overwritten.
   void deallocate(void* block);
+  /// The same of a block for which `bytes` were asked; faster where the block is in no cache, since both of its ends are fetched at once. Throws
+  /// errc::invalid_argument also if another number of bytes was asked for.
+  void deallocate(void* block, std::size_t bytes);
   /// The bytes that were asked for. Throws errc::invalid_argument as deallocate(), but does not look behind the block's end.
   std::size_t size_of(const void* block) const;
   /// Whether the address lies in the range: of a block of this heap or not.
@@ -80,7 +83,7 @@ public:
 
 private:
   void* do_allocate(std::size_t bytes, std::size_t align) override { return allocate(bytes, align); }
-  void do_deallocate(void* block, std::size_t, std::size_t) override { deallocate(block); }
+  void do_deallocate(void* block, std::size_t bytes, std::size_t) override { deallocate(block, bytes); }
   bool do_is_equal(const std::pmr::memory_resource& other) const noexcept override { return this == &other; }
 
   std::shared_ptr<detail::tier_state> state_;  // threads that keep blocks may end later

@@ -104,7 +104,8 @@ void random_run(std::size_t operations, std::size_t bytes) {
       std::swap(out[below(random, out.size())], out.back());
       known.check(out.back().block, out.back().bytes);
       known.remove(out.back().block);
-      heap.deallocate(out.back().block);
+      if (below(random, 2) == 0) heap.deallocate(out.back().block);
+      else heap.deallocate(out.back().block, out.back().bytes);
       out.pop_back();
     }
     if (i % (operations / 16 + 1) == 0) REQUIRE(heap.fault() == nullptr);
@@ -201,7 +202,10 @@ TEST_CASE("what a heap must refuse, it refuses in every build") {
     CHECK(heap.size_of(block) == bytes);
     CHECK(gives_back(block + 8).find("not the beginning of a block") != std::string::npos);
     if (bytes > 64) CHECK(code_of([&] { heap.deallocate(block + 64); }) == errc::invalid_argument);
-    heap.deallocate(block);
+    const std::string other_size = message_of([&] { heap.deallocate(block, bytes + 1); });
+    CHECK(other_size.find(" " + std::to_string(bytes) + " bytes were asked for") != std::string::npos);
+    heap.deallocate(block, bytes);
+    CHECK(code_of([&] { heap.deallocate(block, bytes); }) == errc::invalid_argument);
     CHECK(gives_back(block).find("was given back before") != std::string::npos);
     heap.deallocate(other);
     heap.collect();  // now the block is a part of a larger one
@@ -219,6 +223,7 @@ TEST_CASE("what a heap must refuse, it refuses in every build") {
   CHECK(code_of([&] { heap.allocate(1, std::size_t{1} << 63); }) == errc::out_of_memory);
   CHECK(message_of([&] { heap.allocate(3 * MiB); }).find("the largest block that is left has") != std::string::npos);
   heap.deallocate(nullptr);
+  heap.deallocate(nullptr, 10);
   all_is_back(heap);
 }
 
@@ -230,6 +235,7 @@ TEST_CASE("who writes behind his block is told when he gives it back") {
     auto* const other = static_cast<std::byte*>(heap.allocate(bytes));
     block[bytes] ^= std::byte{1};
     CHECK(message_of([&] { heap.deallocate(block); }).find("wrote behind the end") != std::string::npos);
+    CHECK(message_of([&] { heap.deallocate(block, bytes); }).find("wrote behind the end") != std::string::npos);
     heap.deallocate(other);
     CHECK(heap.fault() == nullptr);
   }
