@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls that do not compile. tests/checks/refused.sh compiles this file once for each CASE and looks for the sentence behind it. What the language
-// says of an argument in braces, or of a name, comes after it with GCC.
+// Calls that do not compile. tests/checks/refused.sh compiles them, together or only one CASE, and looks for the sentence behind each. What the language
+// says of an argument in braces, or of a name, comes after it with GCC. A case whose call GCC would take for that of
+// another one has an argument of its own: an array of a length that no other has.
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <list>
 #include <string>
@@ -63,19 +65,25 @@ void call(troupe::communicator& comm, std::vector<float>& in, std::vector<float>
 #elif CASE == 16
   comm.all_reduce(in, troupe::sum, {.deadlin = std::chrono::seconds{1}});  // options in braces are (and the list's own)
 #elif CASE == 17
-  comm.all_reduce(in, out, {.deadline = 1});  // with a unit (and the list's own)
+  std::array<float, 17> own{};
+  comm.all_reduce(own, out, {.deadline = 1});  // with a unit (and the list's own)
 #elif CASE == 18
-  static_cast<void>(comm.broadcast_async(in, 0, {.tags = 1}));  // options in braces are (and the list's own)
+  std::array<float, 18> own{};
+  static_cast<void>(comm.broadcast_async(own, 0, {.tags = 1}));  // options in braces are (and the list's own)
 #elif CASE == 19
+  std::array<float, 19> own{};
   static_cast<void>(comm.all_gather_init(
-      in, out, {.deadlin = std::chrono::seconds{1}}));  // options in braces are (and the list's own)
+      own, out, {.deadlin = std::chrono::seconds{1}}));  // options in braces are (and the list's own)
 #elif CASE == 20
-  comm.all_reduce(in, std::max<float>);  // a lambda says which one (and the name's own)
+  std::array<float, 20> own{};
+  comm.all_reduce(own, std::max<float>);  // a lambda says which one (and the name's own)
 #elif CASE == 21
-  comm.all_gather_v(in, out, {1, 2, 3});  // counts of blocks are troupe::block_list{{1, 2, 3}} (and the list's own)
+  std::array<float, 21> own{};
+  comm.all_gather_v(own, out, {1, 2, 3});  // counts of blocks are troupe::block_list{{1, 2, 3}} (and the list's own)
 #elif CASE == 22
+  std::array<float, 22> own{};
   static_cast<void>(comm.reduce_scatter_v_async(
-      in, out, {1, 2, 3}, troupe::sum));  // counts of blocks are troupe::block_list{{1, 2, 3}} (and the list's own)
+      own, out, {1, 2, 3}, troupe::sum));  // counts of blocks are troupe::block_list{{1, 2, 3}} (and the list's own)
 #elif CASE == 23
   comm.all_gather_v(in, out, std::vector<std::size_t>{1, 2, 3});  // and counts of blocks are a troupe::block_list
 #elif CASE == 24
@@ -83,11 +91,14 @@ void call(troupe::communicator& comm, std::vector<float>& in, std::vector<float>
 #elif CASE == 25
   comm.gather(in, out);  // a rank is missing behind these arguments
 #elif CASE == 26
-  comm.reduce(in);  // a reduce names its operation before it
+  std::array<float, 26> own{};
+  comm.reduce(own);  // a reduce names its operation before it
 #elif CASE == 27
-  comm.send(in);  // a rank is missing behind these arguments
+  std::array<float, 27> own{};
+  comm.send(own);  // a rank is missing behind these arguments
 #elif CASE == 28
-  static_cast<void>(comm.all_gather_init(std::vector<float>(3), out));  // no temporary that owns what it refers to
+  std::array<float, 28> own{};
+  static_cast<void>(comm.all_gather_init(std::vector<float>(3), own));  // no temporary that owns what it refers to
 #elif CASE == 29
   static_cast<void>(comm.reduce_scatter_async(
       std::vector<float>(3), out, {.deadline = std::chrono::seconds{1}}));  // no temporary that owns what it refers to
@@ -99,21 +110,28 @@ void call(troupe::communicator& comm, std::vector<float>& in, std::vector<float>
 #elif CASE == 32
   static_cast<void>(comm.send_recv_async(std::vector<float>(3), 1, in, 1));  // no temporary that owns what it refers to
 #elif CASE == 33
-  static_cast<void>(comm.broadcast_async(in));  // a rank is missing behind these arguments
+  std::array<float, 33> own{};
+  static_cast<void>(comm.broadcast_async(own));  // a rank is missing behind these arguments
 #elif CASE == 34
-  static_cast<void>(comm.scatter_init(in, out));  // a rank is missing behind these arguments
+  std::array<float, 34> own{};
+  static_cast<void>(comm.scatter_init(own, out));  // a rank is missing behind these arguments
 #elif CASE == 35
-  static_cast<void>(comm.gather_v_async(in, out, {1, 2},
+  std::array<float, 35> own{};
+  static_cast<void>(comm.gather_v_async(own, out, {1, 2},
                                         0));  // counts of blocks are troupe::block_list{{1, 2, 3}} (and the list's own)
 #elif CASE == 36
-  static_cast<void>(comm.all_reduce_async(mine));  // objects of this type do not reduce
+  struct line {
+    point from, to;
+  } own{};
+  static_cast<void>(comm.all_reduce_async(own));  // objects of this type do not reduce
 #elif CASE == 37
   std::list<float> listed;
   static_cast<void>(comm.send_recv_replace_init(listed, 1, 1));  // ranges are contiguous
 #elif CASE == 38
   comm.broadcast(in, {.deadline = std::chrono::seconds{1}});  // a rank is missing behind these arguments
 #elif CASE == 39
+  std::array<float, 39> own{};
   static_cast<void>(
-      comm.reduce_async(in, {.deadline = std::chrono::seconds{1}}));  // a reduce names its operation before it
+      comm.reduce_async(own, {.deadline = std::chrono::seconds{1}}));  // a reduce names its operation before it
 #endif
 }
