@@ -402,6 +402,53 @@ TEST_CASE(
   CHECK_FALSE(bell.announced());
 }
 
+TEST_CASE("nic thread: a caller that waits ends its doze, where its rank was the last to post, and only while that is "
+          "under way") {
+  doorbell bell;
+  house o(2);
+  o.no_nic_but(bell);
+  const auto how = nic_sum_plan(2, 4);
+  rank_cell& mine = o.table().at(0);
+  std::array<std::int32_t, 4> in{}, out{};
+  const auto perform = [&](const operation_ptr& op) {
+    mine.post(rank_order{[epoch = op->epoch](rank_state& s, rank_outbox& to) { s.offloaded(epoch, nullptr, to); }});
+    mine.help(*op->done, no_deadline);
+    wait_for(op->done);
+    CHECK_FALSE(op->done->why());
+  };
+  parker place;
+  bell.announce_doze();
+  SUBCASE("who posts leaves it alone, who waits then does not") {
+    const operation_ptr op = begin(o.table(), 0, how, in.data(), out.data());
+    CHECK(bell.dozes());
+    mine.enter_wait(place);
+    CHECK_FALSE(bell.announced());
+    // Once is enough: it was awake since the posting.
+    bell.announce_doze();
+    parker another;
+    mine.enter_wait(another);
+    CHECK(bell.dozes());
+    mine.leave_wait(another);
+    mine.leave_wait(place);
+    perform(op);
+  }
+  SUBCASE("who posts ends it where a caller waits already") {
+    mine.enter_wait(place);
+    CHECK(bell.dozes());
+    const operation_ptr op = begin(o.table(), 0, how, in.data(), out.data());
+    CHECK_FALSE(bell.announced());
+    mine.leave_wait(place);
+    perform(op);
+  }
+  SUBCASE("nobody does when it has been performed") {
+    const operation_ptr op = begin(o.table(), 0, how, in.data(), out.data());
+    perform(op);
+    mine.enter_wait(place);
+    CHECK(bell.dozes());
+    mine.leave_wait(place);
+  }
+}
+
 TEST_CASE("nic thread: while it dozes it takes what is posted although nobody wakes it, and then it sleeps") {
   struct answers final : nic_queue {
     using nic_queue::nic_queue;

@@ -85,6 +85,9 @@ public:
   }
   rank_table& table() { return table_; }
   nic_thread& nic() { return nic_; }
+  /// From now on nobody performs what is posted to the NIC, every posting is the last of its operation, and the thread to wake for it is said to sleep there.
+  /// The test says how it ends: rank_state::offloaded(). @param bell outlives the house
+  void no_nic_but(doorbell& bell) { pretended_ = &bell; }
 
 private:
   static rank_table_options options(int ranks, int cores, int spin) {
@@ -162,6 +165,10 @@ private:
     }
     bool flush(const operation_key&) override { return false; }
     void post_to_nic(nic_posting&& what) override {
+      if (to.pretended_ != nullptr) {
+        wakes_nic = true;
+        return;
+      }
       if (!queue) queue = std::make_shared<rank_nic_queue>(to.nic_, to.at_nic_, to.table_.at(rank), to.alive_);
       what.communicator = 1;
       const auto how = queue->post(what);
@@ -169,7 +176,8 @@ private:
       wakes_nic = wakes_nic || how == nic_queue::posted::complete;
     }
     doorbell* take_nic_to_wake() noexcept override {
-      return std::exchange(wakes_nic, false) ? &queue->bell() : nullptr;
+      if (!std::exchange(wakes_nic, false)) return nullptr;
+      return to.pretended_ != nullptr ? to.pretended_ : &queue->bell();
     }
     void recall_from_nic(epoch_t epoch) override { queue->recall(1, epoch, rank); }
     steady_time now() const override { return std::chrono::steady_clock::now(); }
@@ -216,6 +224,7 @@ private:
   arena memory_;
   const std::shared_ptr<const int> alive_ = std::make_shared<const int>(0);
   nic_thread nic_{2, true};
+  doorbell* pretended_ = nullptr;
   nic_arrivals at_nic_;
   agreement state_;
   rank_table table_;
